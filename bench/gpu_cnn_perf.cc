@@ -1,8 +1,7 @@
-// Times training steps of cnn_fmnist's networks on one GPU. Compares them with the least time in
-// which the GPU moves their bytes and does their multiplications. Both rates are measured in the
-// same run: a large copy in GPU memory (CopyRate), and a large product of random matrices
-// (MatrixRate). Also compares the optimizer's step over as many parameters as ResNet-50 has with
-// the copy.
+// Times training steps of a network on one GPU. Compares them with the least time in which the GPU
+// moves their bytes and does their multiplications. Both rates are measured in the same run: a
+// large copy in GPU memory (CopyRate), and a large product of random matrices (MatrixRate). Also
+// compares the optimizer's step over as many parameters as ResNet-50 has with the copy.
 
 #include <dtrun/dtrun.h>
 #include <dtrun/error.h>
@@ -15,8 +14,6 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +22,16 @@
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "models/gpu/device_network.h"
-#include "models/gpu/gpu_replica.h"
-#include "models/gpu/kernel_args.h"
-#include "models/gpu/network_plan.h"
+#include "models/gpu/cuda_device.h"
+#include "models/gpu/cuda_network.h"
+#include "models/gpu/layer_args.h"
 #include "models/gpu/product.h"
+#include "models/layers/network_graph.h"
+#include "models/losses/loss.h"
 #include "models/networks/network.h"
+#include "models/optim/adam.h"
+#include "models/train/replica.h"
+#include "models/train/steps.h"
 
 namespace dtrun::bench {
 namespace {
@@ -42,7 +43,7 @@ struct Settings {
   std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
   std::vector<uint64_t> batches = {1024, 4096, 16384, 32768};
   int device = 0, rounds = 5;
-  uint64_t images = 60000, steps = 50, copy_bytes = uint64_t{1} << 30, matrix = 8192;
+  uint64_t steps = 50, copy_bytes = uint64_t{1} << 30, matrix = 8192;
   uint64_t parameters = 25557032;  // ResNet-50's
 };
 
@@ -103,9 +104,10 @@ gpu::DeviceMemory RandomMatrix(const gpu::Stream& stream, uint64_t edge, DType d
   stream.Synchronize();
   if (dtype == DType::kF32) return wide;
   gpu::DeviceMemory narrow(stream.device(), count * SizeOf(dtype));
-  models::Launch(
-      stream.device(), std::string("dtrun_narrow_") + NameOf(dtype), {1024, 256}, stream.get(),
-      models::NarrowArgs{wide.as<float>(), narrow.as<void>(), count});
+  const auto all = static_cast<uint32_t>(count);
+  models::LaunchLayer(
+      stream, models::CudaPlan::Typed("narrow", dtype), {1024, 256},
+      models::LayerNarrowArgs{wide.as<float>(), narrow.as<void>(), 1, all, all});
   stream.Synchronize();
   return narrow;
 }
@@ -126,154 +128,135 @@ double MatrixRate(const gpu::Stream& stream, const Settings& s, DType dtype) {
   return product.operations() / MedianSeconds(stream, s.rounds, 10, [&] { product.Enqueue(); });
 }
 
-struct Images {
-  explicit Images(uint64_t count) {
-    for (uint64_t i = 0; i < count * 784; ++i)
-      pixels.push_back(static_cast<uint8_t>((i + 1) * 2654435761u >> 24));
-    for (uint64_t i = 0; i < count; ++i) labels.push_back(static_cast<uint8_t>(i % 10));
-  }
-  models::ByteImages view() const { return {labels.size(), 784, pixels.data(), labels.data()}; }
-
-  std::vector<uint8_t> pixels, labels;
-};
-
 struct Rates {
   double bytes = 0, operations = 0;  // per second
 };
 
-// Training steps with one batch size and one place of the data.
+// What one example needs at least. The forward pass reads and writes the activations of each
+// operation once. The backward pass reads inputs and gradients, and writes gradients.
+struct Needs {
+  double bytes = 0, operations = 0;
+};
+
+Needs NeedsOf(const models::NetworkGraph& graph, size_t value_size) {
+  Needs needs;
+  for (const models::Operation& operation : graph.operations()) {
+    if (operation.kind == models::OperationKind::kReshape) continue;
+    const models::Shape& out = graph.shapes()[operation.output];
+    double inputs = 0;
+    for (const size_t input : operation.inputs)
+      inputs += static_cast<double>(graph.shapes()[input].count());
+    const auto outputs = static_cast<double>(out.count());
+    needs.bytes += (3 * inputs + 2 * outputs) * static_cast<double>(value_size);
+    const models::Shape& in = graph.shapes()[operation.inputs[0]];
+    const double window = operation.window.size * operation.window.size * in.channels;
+    const bool reads_image = operation.inputs[0] == 0;  // the image needs no gradient
+    const double passes = reads_image ? 2 : 3;
+    if (operation.kind == models::OperationKind::kConvolution)
+      needs.operations += 2 * passes * outputs * window;
+    if (operation.kind == models::OperationKind::kDense)
+      needs.operations += 2 * passes * outputs * inputs;
+  }
+  return needs;
+}
+
+// Training steps with one batch of made-up images in host memory, as the loops of trainers make
+// them.
 class Training {
  public:
-  Training(
-      Context& job, const Settings& s, const Images& images, const std::string& dtype,
-      uint64_t batch, models::GpuData data)
-      : network_(models::NetworkByName(s.network)),
+  Training(Context& job, const Settings& s, const std::string& dtype, uint64_t batch)
+      : device_(models::MakeCudaDevice({.index = s.device})),
+        network_(models::NetworkByName(s.network)),
         model_(
             network_.input, std::move(network_.layers),
-            {.micro_batch = 1, .micro_batches = 1, .seed = 1}),
-        batch_(batch),
-        per_epoch_(images.labels.size() / batch) {
-    models::GpuOptions options;
-    options.device = s.device;
-    options.dtype = DtypeOf(dtype);
-    options.rows = batch;
-    options.seed = 1;
-    options.steps_per_epoch = 1;
-    options.data = data;
-    replica_ = models::GpuReplica::Make(model_, job.world(), options);
-    replica_->LoadTrainingData(images.view());
-    std::vector<uint32_t> order(images.labels.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::shuffle(order.begin(), order.end(), std::mt19937(1));
-    replica_->SetOrder(order);
-    SecondsOf(3);  // loads kernels and makes the graph
+            {.micro_batch = static_cast<int>(batch),
+             .micro_batches = 1,
+             .seed = 1,
+             .dtype = DtypeOf(dtype),
+             .device = device_.get()}),
+        optimizer_(model_.parameters(), {.learning_rate = 1e-4}, *device_),
+        replica_(job.world(), model_, optimizer_),
+        images_(batch * model_.inputs()) {
+    for (size_t i = 0; i < images_.size(); ++i)
+      images_[i] = static_cast<float>((i + 1) * 2654435761u >> 24 & 255) / 255;
+    for (uint64_t i = 0; i < batch; ++i)
+      labels_.push_back(static_cast<int32_t>(i % model_.classes()));
+    batch_.examples = batch_.global_batch = batch;
+    batch_.targets.labels = labels_;
+    batch_.write_inputs = [this](size_t first, size_t count, float* inputs) {
+      std::copy_n(images_.data() + first * model_.inputs(), count * model_.inputs(), inputs);
+    };
+    SecondsOf(3);  // loads kernels
   }
 
   double SecondsOf(uint64_t steps) {
     const auto start = std::chrono::steady_clock::now();
-    for (const uint64_t end = done_ + steps; done_ < end; ++done_) {
-      models::GpuStep step;
-      step.step = done_;
-      step.first_example = done_ % per_epoch_ * batch_;
-      step.examples = step.global_batch = batch_;
-      step.learning_rate = 1e-4;
-      step.next_example = (done_ + 1) % per_epoch_ * batch_;
-      step.next_examples = batch_;
-      replica_->Step(step);
-    }
-    replica_->TakeMetrics();  // waits
+    for (uint64_t i = 0; i < steps; ++i) models::TrainStep(replica_, batch_, loss_, {});
+    device_->Synchronize();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  models::NetworkPlan plan() { return models::PlanNetwork(model_, 1); }
+  Needs needs() { return NeedsOf(model_.graph(), SizeOf(model_.dtype())); }
 
  private:
+  std::unique_ptr<models::ComputeDevice> device_;
   models::Network network_;
   models::Sequential model_;
-  std::unique_ptr<models::GpuReplica> replica_;
-  uint64_t batch_, per_epoch_, done_ = 0;
+  models::Adam optimizer_;
+  models::Replica replica_;
+  models::SparseCategoricalCrossentropy loss_;
+  std::vector<float> images_;
+  std::vector<int32_t> labels_;
+  models::ReplicaBatch batch_;
 };
 
 json MeasureSteps(
-    Context& job, const Settings& s, const Images& images, const std::string& dtype, uint64_t batch,
-    const Rates& rates) {
-  Training training(job, s, images, dtype, batch, models::GpuData::kResident);
+    Context& job, const Settings& s, const std::string& dtype, uint64_t batch, const Rates& rates) {
+  Training training(job, s, dtype, batch);
   std::vector<double> seconds;
   for (int round = 0; round < s.rounds; ++round) seconds.push_back(training.SecondsOf(s.steps));
   const double per_image = Median(seconds) / static_cast<double>(s.steps * batch);
-  const models::NetworkPlan plan = training.plan();
-  const double bytes = plan.BytesPerExample(SizeOf(DtypeOf(dtype)));
-  const double operations = plan.OperationsPerExample();
-  const double copying = bytes / rates.bytes, multiplying = operations / rates.operations;
+  const Needs needs = training.needs();
+  const double copying = needs.bytes / rates.bytes,
+               multiplying = needs.operations / rates.operations;
   return {
       {"what", "step"},
       {"network", s.network},
       {"dtype", dtype},
       {"batch", batch},
       {"images_per_s", 1 / per_image},
-      {"bytes_per_image", bytes},
-      {"operations_per_image", operations},
+      {"bytes_per_image", needs.bytes},
+      {"operations_per_image", needs.operations},
       {"ns_per_image", per_image * 1e9},
       {"copy_ns_per_image", copying * 1e9},
       {"matrix_ns_per_image", multiplying * 1e9},
       {"share", std::max(copying, multiplying) / per_image}};
 }
 
-// Rounds with resident and with streamed data alternate. `ratio` is the median of the rounds'
-// ratios.
-json MeasureStreaming(
-    Context& job, const Settings& s, const Images& images, const std::string& dtype,
-    uint64_t batch) {
-  Training resident(job, s, images, dtype, batch, models::GpuData::kResident);
-  Training streamed(job, s, images, dtype, batch, models::GpuData::kStreamed);
-  std::vector<double> seconds, ratios;
-  for (int round = 0; round < s.rounds; ++round) {
-    const double here = resident.SecondsOf(s.steps);
-    seconds.push_back(streamed.SecondsOf(s.steps));
-    ratios.push_back(here / seconds.back());
-  }
-  return {
-      {"what", "streamed"},
-      {"network", s.network},
-      {"dtype", dtype},
-      {"batch", batch},
-      {"images_per_s", static_cast<double>(s.steps * batch) / Median(seconds)},
-      {"ratio", Median(ratios)}};
-}
-
-// Adam, in f32 or with the copy of the values that a bf16 step computes with.
-json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype, double copy_rate) {
-  const uint64_t count = (s.parameters + 7) / 8 * 8;
+json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, double copy_rate) {
+  const uint64_t count = s.parameters;
   const gpu::Device& device = stream.device();
   const gpu::DeviceMemory values(device, count * 4), gradients(device, count * 4);
-  const gpu::DeviceMemory m(device, count * 4), v(device, count * 4), copy(device, count * 2);
-  const gpu::DeviceMemory state(device, sizeof(models::StepState));
-  models::StepState step;
-  step.update_rate = 1e-4f;
+  const gpu::DeviceMemory m(device, count * 4), v(device, count * 4);
   {
     const gpu::DeviceScope scope(device);
-    gpu::CopyToDevice(state.address(), &step, sizeof step, stream.get());
     // All values are about 0.01. Square roots of zero would take a separate path.
     for (const gpu::DeviceMemory* each : {&values, &gradients, &m, &v})
       gpu::Fill(each->address(), 0x3C, each->bytes(), stream.get());
     stream.Synchronize();
   }
-  const auto blocks =
-      gpu::BlocksFor(count / 4, 256, 16 * static_cast<uint32_t>(device.multiprocessors()));
   const double seconds = MedianSeconds(stream, s.rounds, 20, [&] {
-    models::Launch(
-        device, std::string("dtrun_adam_") + NameOf(dtype), {blocks, 256}, stream.get(),
-        models::AdamArgs{
-            values.as<float>(), gradients.as<float>(), m.as<float>(), v.as<float>(),
-            dtype == DType::kF32 ? nullptr : copy.as<void>(), state.as<models::StepState>(), count,
-            0.1f, 0.001f, 1e-7f});
+    models::LaunchLayer(
+        stream, "adam", {gpu::BlocksFor(count, 256, 1024), 256},
+        models::LayerAdamArgs{
+            gradients.as<float>(), m.as<float>(), v.as<float>(), values.as<float>(), count, 1e-4f,
+            0.1f, 0.001f, 1e-7f, 0});
   });
   // Adam reads values, gradients and two moments, and writes all but the gradients.
-  const double bytes = static_cast<double>(count) * (7 * 4 + (dtype == DType::kF32 ? 0.0 : 2.0));
+  const double bytes = static_cast<double>(count) * 7 * 4;
   return {
       {"what", "optimizer"},
       {"optimizer", "adam"},
-      {"copy", NameOf(dtype)},
       {"parameters", s.parameters},
       {"us", seconds * 1e6},
       {"bytes_per_s", bytes / seconds},
@@ -287,12 +270,6 @@ void Print(const json& row) {
         row["dtype"].get<std::string>().c_str(),
         static_cast<unsigned long long>(row["batch"].get<uint64_t>()),
         row["error"].get<std::string>().c_str());
-  } else if (row["what"] == "streamed") {
-    std::printf(
-        "network %s %-4s batch %6llu: %12.0f images/s with streamed data, %.3f of resident data\n",
-        row["network"].get<std::string>().c_str(), row["dtype"].get<std::string>().c_str(),
-        static_cast<unsigned long long>(row["batch"].get<uint64_t>()),
-        row["images_per_s"].get<double>(), row["ratio"].get<double>());
   } else if (row["what"] == "step") {
     std::printf(
         "network %s %-4s batch %6llu: %12.0f images/s, %8.1f ns an image; copies need %8.1f, "
@@ -304,10 +281,9 @@ void Print(const json& row) {
         row["share"].get<double>());
   } else {
     std::printf(
-        "Adam, %llu parameters, copy in %s: %10.1f us, %.3f of the copy's rate\n",
+        "Adam, %llu parameters: %10.1f us, %.3f of the copy's rate\n",
         static_cast<unsigned long long>(row["parameters"].get<uint64_t>()),
-        row["copy"].get<std::string>().c_str(), row["us"].get<double>(),
-        row["share"].get<double>());
+        row["us"].get<double>(), row["share"].get<double>());
   }
   std::fflush(stdout);
 }
@@ -324,63 +300,46 @@ json MeasureAll(Context& job, const Settings& s) {
     rows.push_back(row);
     Print(row);
   };
-  const Images images(s.images);
   for (const std::string& dtype : s.dtypes) {
     rates.operations = MatrixRate(stream, s, DtypeOf(dtype));
     std::printf("# products in %s %.4g operations/s\n", dtype.c_str(), rates.operations);
     rows[0]["matrix_operations_per_s_" + dtype] = rates.operations;
     // If a batch does not fit, its row has the error, and the measurement goes on.
-    const auto measure = [&](const char* what, uint64_t batch, const auto& run) {
+    for (const uint64_t batch : s.batches) {
       try {
-        add(run());
+        add(MeasureSteps(job, s, dtype, batch, rates));
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kUnavailable) throw;
         add(
-            {{"what", what},
+            {{"what", "step"},
              {"network", s.network},
              {"dtype", dtype},
              {"batch", batch},
              {"error", error.what()}});
       }
-    };
-    for (const uint64_t batch : s.batches)
-      measure("step", batch, [&] { return MeasureSteps(job, s, images, dtype, batch, rates); });
-    const uint64_t largest = *std::max_element(s.batches.begin(), s.batches.end());
-    measure("streamed", largest, [&] { return MeasureStreaming(job, s, images, dtype, largest); });
+    }
   }
   if (std::none_of(
           rows.begin(), rows.end(), [](const json& row) { return row.contains("images_per_s"); }))
     throw Error(
         ErrorCode::kUnavailable, "no batch fits: " + rows.back()["error"].get<std::string>());
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    add(MeasureOptimizer(stream, s, dtype, rates.bytes));
+  add(MeasureOptimizer(stream, s, rates.bytes));
   return rows;
 }
 
-std::string ErrorIn(const Settings& s) {
-  for (const uint64_t batch : s.batches) {
-    if (batch <= s.images) continue;
-    return "--batch: " + std::to_string(batch) + ", expected at most the " +
-           std::to_string(s.images) + " of --images";
-  }
-  return "";
-}
-
 int Run(const Settings& s) {
-  std::string error = ErrorIn(s);
-  if (error.empty()) {
-    try {
-      Context job = Init();
-      const json rows = MeasureAll(job, s);
-      job.Shutdown();
-      if (s.json_file.empty()) return 0;
-      std::ofstream file(s.json_file);
-      file << rows.dump(1) << "\n";
-      if (file.flush()) return 0;
-      error = "--json: " + s.json_file + ": cannot be written";
-    } catch (const std::exception& exception) {
-      error = exception.what();
-    }
+  std::string error;
+  try {
+    Context job = Init();
+    const json rows = MeasureAll(job, s);
+    job.Shutdown();
+    if (s.json_file.empty()) return 0;
+    std::ofstream file(s.json_file);
+    file << rows.dump(1) << "\n";
+    if (file.flush()) return 0;
+    error = "--json: " + s.json_file + ": cannot be written";
+  } catch (const std::exception& exception) {
+    error = exception.what();
   }
   std::fprintf(stderr, "gpu_cnn_perf: %s\n", error.c_str());
   return 2;
@@ -399,11 +358,12 @@ int main(int argc, char** argv) {
       "Training steps on one GPU, beside what its memory and its matrix units need at least.",
       "gpu_cnn_perf");
   const auto most = uint64_t{1} << 40;
-  options.Add("--network", &s.network, "A, B, C or mlp", Words{"A", "B", "C", "mlp"});
+  options.Add(
+      "--network", &s.network, "A, B, C, mlp, resnet18 or resnet50",
+      Words{"A", "B", "C", "mlp", "resnet18", "resnet50"});
   options.Add("--dtype", &s.dtypes, "what is computed in", Words{"f32", "bf16", "f16"});
   options.Add("--batch", &s.batches, "examples of a step", Range<uint64_t>{1, most});
   options.Add("--device", &s.device, "number of the GPU", Range<int>{0, 1024});
-  options.Add("--images", &s.images, "in the data set", Range<uint64_t>{1, most});
   options.Add("--steps", &s.steps, "in a row", Range<uint64_t>{1, most});
   options.Add("--rounds", &s.rounds, "of which the median counts", Range<int>{1, 10000});
   options.Add("--copy-bytes", &s.copy_bytes, "of the copy", Range<uint64_t>{1, most});

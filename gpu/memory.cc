@@ -21,6 +21,7 @@ std::atomic<uint64_t>& TakenOf(int index) { return taken[index % kMostDevices]; 
 }  // namespace
 
 void SetMemoryLimit(uint64_t bytes) { limit = bytes; }
+uint64_t MemoryLimit() { return limit; }
 
 uint64_t MemoryTaken(int index) { return TakenOf(index); }
 

@@ -59,6 +59,7 @@ class PinnedMemory {
 /// Limits the bytes that this process may take of each device; 0: no limit. The limit applies to
 /// the memory of this library, from the next allocation on. Thread-safe.
 void SetMemoryLimit(uint64_t bytes);
+uint64_t MemoryLimit();
 /// The bytes that this process has taken of device `index`. Thread-safe.
 uint64_t MemoryTaken(int index);
 

@@ -8,10 +8,13 @@
 #include <dtrun/detail/strategy_optimizer.h>
 #include <dtrun/detail/together.h>
 #include <dtrun/detail/variable.h>
+#include <dtrun/device_choice.h>
 #include <dtrun/error.h>
 #include <dtrun/strategy.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,18 +27,24 @@ namespace dtrun {
 struct StrategyJob {
   /// The ranks of `job`, which outlives this object.
   StrategyJob(Context& job)
-      : world(&job.world()), context(&job), hosts(job.hosts()), host(HostOf(job)) {}
+      : world(&job.world()),
+        context(&job),
+        hosts(job.hosts()),
+        host(HostOf(job)),
+        local_rank(job.local_rank()) {}
   /// The ranks of `world_in`, which outlives this object. `hosts_in` is in the order in which the
   /// ranks are placed on the hosts.
   StrategyJob(Communicator& world_in, std::vector<Host> hosts_in)
       : world(&world_in), hosts(std::move(hosts_in)) {
-    for (int left = world->rank(); left >= hosts[host].slots; ++host) left -= hosts[host].slots;
+    for (local_rank = world->rank(); local_rank >= hosts[host].slots; ++host)
+      local_rank -= hosts[host].slots;
   }
 
   Communicator* world;         ///< all ranks of the strategy
   Context* context = nullptr;  ///< the job; null: made from a communicator
   std::vector<Host> hosts;     ///< in the order in which the ranks are placed on them
   size_t host = 0;             ///< index of this rank's host in `hosts`
+  int local_rank = 0;          ///< number of this rank on its host, from 0
 
   /// The number of ranks.
   int size() const { return world->size(); }
@@ -52,8 +61,50 @@ struct StrategyJob {
   }
 };
 
-/// Names of devices, as ParseDevice reads them: "cpu" or, for example, "cuda:1".
+/// Names of devices, as ParseDevice reads them: "cpu" or, for example, "cuda:1". The name "gpu:*"
+/// stands alone: each rank of a host takes the GPU with the number of its local rank.
 using DeviceNames = std::vector<std::string>;
+
+/// The devices of a strategy's replicas: a list by local rank, the same on every host, or this
+/// rank's own device. Empty: the CPU for each rank.
+class ReplicaDevices {
+ public:
+  ReplicaDevices() = default;
+  /// A list with one name for each rank of a host, or "gpu:*".
+  ReplicaDevices(DeviceNames names) : names_(std::move(names)) {}
+  /// The same as DeviceNames.
+  ReplicaDevices(std::initializer_list<std::string> names) : names_(names) {}
+  /// The device of this rank, as the caller has chosen it (ChooseDevice). Other ranks may have the
+  /// same GPU. Either all ranks have a GPU, or none.
+  ReplicaDevices(const Device& own) : own_(own) {}
+
+  /// The names, or "gpu" or "cpu" for an own device.
+  DeviceNames names() const {
+    if (!own_) return names_;
+    return {own_->kind == DeviceKind::kCpu ? "cpu" : "gpu"};
+  }
+  /// Checks that this host has the devices, and that there is one for each rank of the host, all of
+  /// the same kind. kInvalidArgument or kUnavailable, with the name of the strategy.
+  void Check(const StrategyJob& job, const std::string& strategy) const;
+  /// The device of this rank.
+  Device Of(const StrategyJob& job) const;
+
+ private:
+  bool is_any_gpu() const {
+    return names_.size() == 1 && (names_[0] == "gpu:*" || names_[0] == "cuda:*");
+  }
+  Device AnyGpu(const StrategyJob& job) const {
+    DeviceChoiceInput input;
+    input.wish = "cuda";
+    input.local_rank = job.local_rank;
+    input.local_size = job.local_size();
+    input.device_count = CudaDeviceCount(&input.why_no_gpu);
+    return ChooseDevice(input).device;
+  }
+
+  DeviceNames names_;
+  std::optional<Device> own_;
+};
 
 namespace detail {
 
@@ -104,44 +155,41 @@ inline void CheckOneHost(const StrategyJob& job, const std::string& name) {
                 "); expected one; use multi_worker_mirrored");
 }
 
-/// Checks that there is one device for each rank of this host, or an empty list.
-inline void CheckDevices(
-    const StrategyJob& job, const std::string& name, const DeviceNames& devices) {
-  for (const std::string& device : devices) CheckDevice(ParseDevice(device));
-  for (size_t i = 1; i < devices.size(); ++i) {
-    const Device device = ParseDevice(devices[i]);
-    if (device.kind != ParseDevice(devices[0]).kind)
-      RefuseStrategy(name, "found GPUs and cpu; expected GPUs for all ranks, or cpu for all ranks");
-    for (size_t k = 0; k < i && device.kind == DeviceKind::kCuda; ++k)
-      if (ParseDevice(devices[k]) == device)
-        RefuseStrategy(
-            name, "found " + device.name() + " twice; expected another GPU for each rank");
+}  // namespace detail
+
+inline void ReplicaDevices::Check(const StrategyJob& job, const std::string& strategy) const {
+  if (own_) return CheckDevice(*own_);
+  if (is_any_gpu()) {
+    AnyGpu(job);
+    return;
+  }
+  std::vector<Device> devices;
+  for (const std::string& name : names_) {
+    devices.push_back(ParseDevice(name));
+    CheckDevice(devices.back());
+    if (devices.back().kind != devices[0].kind)
+      detail::RefuseStrategy(
+          strategy, "found GPUs and cpu; expected GPUs for all ranks, or cpu for all ranks");
+    const bool again = std::count(devices.begin(), devices.end(), devices.back()) > 1;
+    if (again && devices[0].kind == DeviceKind::kCuda)
+      detail::RefuseStrategy(
+          strategy,
+          "found " + devices.back().name() + " twice; expected another GPU for each rank");
   }
   const size_t ranks = static_cast<size_t>(job.local_size());
-  if (devices.empty() || devices.size() == ranks) return;
-  RefuseStrategy(
-      name, "found " + std::to_string(devices.size()) + " devices and " + std::to_string(ranks) +
-                " ranks on host " + job.hosts[job.host].name +
-                "; expected one for each rank (dtrun -np " + std::to_string(devices.size()) + ")");
+  if (names_.empty() || names_.size() == ranks) return;
+  detail::RefuseStrategy(
+      strategy, "found " + std::to_string(names_.size()) + " devices and " + std::to_string(ranks) +
+                    " ranks on host " + job.hosts[job.host].name +
+                    "; expected one for each rank (dtrun -np " + std::to_string(names_.size()) +
+                    ")");
 }
 
-/// Refuses GPUs. The variables of the strategy are in host memory.
-inline void CheckHostMemory(const std::string& name, const DeviceNames& devices) {
-  for (const std::string& device : devices)
-    if (ParseDevice(device).kind != DeviceKind::kCpu)
-      throw Error(
-          ErrorCode::kUnavailable, "strategy '" + name + "': device " + ParseDevice(device).name() +
-                                       ": the variables are in host memory, which replicas on GPUs "
-                                       "cannot use; use cpu, or mirrored");
+inline Device ReplicaDevices::Of(const StrategyJob& job) const {
+  if (own_) return *own_;
+  if (is_any_gpu()) return AnyGpu(job);
+  return names_.empty() ? Device() : ParseDevice(names_[static_cast<size_t>(job.local_rank)]);
 }
-
-/// The device of this rank, in a list by rank of a job on one host. An empty list means the CPU.
-inline Device DeviceOf(const StrategyJob& job, const DeviceNames& devices) {
-  if (devices.empty()) return Device();
-  return ParseDevice(devices[static_cast<size_t>(job.world->rank())]);
-}
-
-}  // namespace detail
 
 /// The common part of strategies that keep a copy of the variables in each replica. Gradients are
 /// added over all replicas while the backward pass still runs.
@@ -151,60 +199,72 @@ class MirroringStrategy : public Strategy {
       Optimizer& optimizer, const StrategyOptimizerOptions& options) override {
     return std::make_unique<MirroredOptimizer>(replicas(), optimizer, options);
   }
+  Device device() const override { return device_; }
 
  protected:
-  using Strategy::Strategy;
+  /// Calls `devices.Of(job)` after the ranks have agreed in `admit`, which returns the strategy's
+  /// communicator.
+  template <typename Admit>
+  MirroringStrategy(const StrategyJob& job, const ReplicaDevices& devices, const Admit& admit)
+      : Strategy(admit()), device_(devices.Of(job)) {}
+
+ private:
+  Device device_;
 };
 
-/// No distribution: one rank. Every call of a strategy works.
+namespace detail {
+
+/// Checks a strategy of one rank and at most one device, and returns its communicator.
+inline Communicator AdmitAlone(
+    const StrategyJob& job, const std::string& name, const ReplicaDevices& devices) {
+  const std::string spec = SpecText(name, devices.names());
+  return Admit(job, spec, [&] {
+    CheckAlone(job, name);
+    if (devices.names().size() > 1)
+      RefuseStrategy(name, "takes one device, found '" + spec + "'");
+    devices.Check(job, name);
+  });
+}
+
+}  // namespace detail
+
+/// No distribution: one rank, on the CPU or on a given device. Every call of a strategy works.
 class DefaultStrategy : public MirroringStrategy {
  public:
-  /// kInvalidArgument: the job has several ranks.
-  explicit DefaultStrategy(const StrategyJob& job)
+  /// kInvalidArgument: the job has several ranks, or the device name is wrong. kUnavailable, with
+  /// the reason: replicas cannot compute on that device here.
+  explicit DefaultStrategy(const StrategyJob& job, const ReplicaDevices& devices = {})
       : MirroringStrategy(
-            detail::Admit(job, "default", [&] { detail::CheckAlone(job, "default"); })) {}
+            job, devices, [&] { return detail::AdmitAlone(job, "default", devices); }) {}
   std::string name() const override { return "default"; }
 };
 
 /// One rank on one device, to try a program.
 class OneDeviceStrategy : public MirroringStrategy {
  public:
-  /// kInvalidArgument: the job has several ranks, or the device name is wrong. kUnavailable, with
-  /// the reason: replicas cannot compute on that device here.
+  /// Errors as in DefaultStrategy.
   explicit OneDeviceStrategy(const StrategyJob& job, const std::string& device = "cpu")
-      : MirroringStrategy(detail::Admit(
-            job, detail::SpecText("one_device", {device}),
-            [&] {
-              detail::CheckAlone(job, "one_device");
-              CheckDevice(ParseDevice(device));
-            })),
-        device_(ParseDevice(device)) {}
+      : OneDeviceStrategy(job, ReplicaDevices{device}) {}
+  /// The same. No device: the CPU.
+  OneDeviceStrategy(const StrategyJob& job, const ReplicaDevices& devices)
+      : MirroringStrategy(
+            job, devices, [&] { return detail::AdmitAlone(job, "one_device", devices); }) {}
   std::string name() const override { return "one_device"; }
-  Device device() const override { return device_; }
-
- private:
-  Device device_;
 };
 
 /// The ranks of one host, each a replica with its own device.
 class MirroredStrategy : public MirroringStrategy {
  public:
-  /// `devices` is by local rank. Empty: the CPU for each rank. kInvalidArgument: the job has
-  /// several hosts, or the numbers of devices and ranks differ. kUnavailable as in
-  /// OneDeviceStrategy.
-  explicit MirroredStrategy(const StrategyJob& job, const DeviceNames& devices = {})
-      : MirroringStrategy(detail::Admit(
-            job, detail::SpecText("mirrored", devices),
-            [&] {
-              detail::CheckOneHost(job, "mirrored");
-              detail::CheckDevices(job, "mirrored", devices);
-            })),
-        device_(detail::DeviceOf(job, devices)) {}
+  /// kInvalidArgument: the job has several hosts, or the numbers of devices and ranks differ.
+  /// kUnavailable as in OneDeviceStrategy.
+  explicit MirroredStrategy(const StrategyJob& job, const ReplicaDevices& devices = {})
+      : MirroringStrategy(job, devices, [&] {
+          return detail::Admit(job, detail::SpecText("mirrored", devices.names()), [&] {
+            detail::CheckOneHost(job, "mirrored");
+            devices.Check(job, "mirrored");
+          });
+        }) {}
   std::string name() const override { return "mirrored"; }
-  Device device() const override { return device_; }
-
- private:
-  Device device_;
 };
 
 /// The ranks of any number of hosts. Hosts may have different numbers of ranks. TF_CONFIG is
@@ -212,11 +272,15 @@ class MirroredStrategy : public MirroringStrategy {
 /// reads hosts from it.
 class MultiWorkerMirroredStrategy : public MirroringStrategy {
  public:
-  /// kInvalidArgument: TF_CONFIG describes another job.
-  explicit MultiWorkerMirroredStrategy(const StrategyJob& job)
-      : MirroringStrategy(detail::Admit(job, "multi_worker_mirrored", [&] {
-          if (job.context != nullptr) job.context->CheckTfConfig();
-        })) {}
+  /// kInvalidArgument: TF_CONFIG describes another job, or a host has another number of ranks than
+  /// devices. kUnavailable as in OneDeviceStrategy.
+  explicit MultiWorkerMirroredStrategy(const StrategyJob& job, const ReplicaDevices& devices = {})
+      : MirroringStrategy(job, devices, [&] {
+          return detail::Admit(job, detail::SpecText("multi_worker_mirrored", devices.names()), [&] {
+            if (job.context != nullptr) job.context->CheckTfConfig();
+            devices.Check(job, "multi_worker_mirrored");
+          });
+        }) {}
   std::string name() const override { return "multi_worker_mirrored"; }
 };
 
@@ -224,16 +288,17 @@ class MultiWorkerMirroredStrategy : public MirroringStrategy {
 /// compute. Gradients are reduced and applied once per host.
 class CentralStorageStrategy : public Strategy {
  public:
-  /// `devices` as in MirroredStrategy, on each host.
-  explicit CentralStorageStrategy(const StrategyJob& job, const DeviceNames& devices = {})
+  /// `devices` as in MirroredStrategy, on each host. A replica on a GPU copies its gradients to the
+  /// variables' memory, and the new values back.
+  explicit CentralStorageStrategy(const StrategyJob& job, const ReplicaDevices& devices = {})
       : Strategy(detail::Admit(
-            job, detail::SpecText("central_storage", devices),
-            [&] {
-              detail::CheckDevices(job, "central_storage", devices);
-              detail::CheckHostMemory("central_storage", devices);
-            })),
+            job, detail::SpecText("central_storage", devices.names()),
+            [&] { devices.Check(job, "central_storage"); })),
+        device_(devices.Of(job)),
         host_(replicas().Split(static_cast<int>(job.host), replicas().rank())) {}
   std::string name() const override { return "central_storage"; }
+  Device device() const override { return device_; }
+  bool parameters_in_host_memory() const override { return true; }
 
   /// kInvalidArgument: the optimizer is not a SliceableOptimizer. kUnavailable: the ranks of a host
   /// are not connected by shared memory.
@@ -251,6 +316,7 @@ class CentralStorageStrategy : public Strategy {
   }
 
  private:
+  Device device_;
   std::optional<Communicator> host_;
 };
 
@@ -280,43 +346,42 @@ inline const std::vector<std::string>& StrategyNames() {
 }
 
 /// Makes a strategy from its name, with devices after the name if the strategy takes devices:
-/// "mirrored", "one_device:cpu", "central_storage:cpu,cpu". Collective; all ranks get the same
-/// error.
+/// "mirrored", "one_device:cpu", "central_storage:cpu,cpu", "multi_worker_mirrored:gpu:*".
+/// Collective; all ranks get the same error. With `own`, the device of this rank, `spec` is only a
+/// name.
 ///
 /// Errors: kInvalidArgument (an unknown name, "parameter_server", a job with parameter servers, and
 /// the errors of the constructors), kMismatch (the ranks make different strategies), kUnavailable
 /// (a device; also "tpu", and the text names alternatives).
-inline std::unique_ptr<Strategy> MakeStrategy(const StrategyJob& job, const std::string& spec) {
+inline std::unique_ptr<Strategy> MakeStrategy(
+    const StrategyJob& job, const std::string& spec,
+    const std::optional<Device>& own = std::nullopt) {
   const size_t colon = spec.find(':');
   const std::string name = spec.substr(0, colon);
-  DeviceNames devices;
+  DeviceNames names;
   for (size_t at = colon; at != std::string::npos;) {
     const size_t comma = spec.find(',', at + 1);
-    devices.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));
+    names.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));
     at = comma;
   }
   if (name == "parameter_server") detail::RefuseServers(job);
-  const bool takes_devices = name != "default" && name != "multi_worker_mirrored";
-  if (!takes_devices && !devices.empty())
-    detail::Admit(job, spec, [&] { detail::RefuseStrategy(name, "takes no devices"); });
-  if (name == "default") return std::make_unique<DefaultStrategy>(job);
-  if (name == "one_device" && devices.size() < 2)
-    return std::make_unique<OneDeviceStrategy>(job, devices.empty() ? "cpu" : devices[0]);
+  const ReplicaDevices devices = own ? ReplicaDevices(*own) : ReplicaDevices(names);
+  if (name == "default") return std::make_unique<DefaultStrategy>(job, devices);
+  if (name == "one_device") return std::make_unique<OneDeviceStrategy>(job, devices);
   if (name == "mirrored") return std::make_unique<MirroredStrategy>(job, devices);
-  if (name == "multi_worker_mirrored") return std::make_unique<MultiWorkerMirroredStrategy>(job);
+  if (name == "multi_worker_mirrored")
+    return std::make_unique<MultiWorkerMirroredStrategy>(job, devices);
   if (name == "central_storage") return std::make_unique<CentralStorageStrategy>(job, devices);
   detail::Admit(job, spec, [&] {
-    if (name == "one_device")
-      detail::RefuseStrategy(name, "takes one device, found '" + spec + "'");
     if (name == "tpu")
       throw Error(
           ErrorCode::kUnavailable,
           "strategy tpu: there are no TPUs here; use mirrored (one host) or multi_worker_mirrored");
-    std::string names;
-    for (const std::string& known : StrategyNames()) names += (names.empty() ? "" : ", ") + known;
+    std::string known;
+    for (const std::string& each : StrategyNames()) known += (known.empty() ? "" : ", ") + each;
     throw Error(
         ErrorCode::kInvalidArgument,
-        "strategy '" + name + "' is unknown; expected one of " + names);
+        "strategy '" + name + "' is unknown; expected one of " + known);
   });
   return nullptr;  // Admit has thrown
 }

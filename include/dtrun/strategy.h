@@ -100,6 +100,8 @@ class Strategy {
 
   /// The device on which this rank's replica computes.
   virtual Device device() const { return Device(); }
+  /// True if the replicas' parameters are in host memory, also if the replicas compute on GPUs.
+  virtual bool parameters_in_host_memory() const { return false; }
 
   /// The number of replicas in a step.
   int num_replicas_in_sync() const { return replicas_.size(); }

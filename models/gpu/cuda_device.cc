@@ -168,11 +168,63 @@ class CudaDevice : public ComputeDevice {
   gpu::DeviceMemory sums_;
 };
 
+// A GPU for networks whose parameters are in host memory: the updates are the host's.
+class CudaDeviceForHost : public ComputeDevice {
+ public:
+  explicit CudaDeviceForHost(const CudaDeviceOptions& options) : gpu_(options) {}
+
+  Device device() const override { return gpu_.device(); }
+  DType DtypeFor(DType wanted) const override { return gpu_.DtypeFor(wanted); }
+  std::unique_ptr<PlannedNetwork> Plan(const NetworkToPlan& network) override {
+    return gpu_.Plan(network);
+  }
+  void Synchronize() override { gpu_.Synchronize(); }
+  void AddScaled(const Buffer& from, float factor, const Buffer& to) override {
+    Cpu().AddScaled(from, factor, to);
+  }
+
+ private:
+  CudaDevice gpu_;
+};
+
+uint64_t Less(uint64_t from, uint64_t what) { return from > what ? from - what : 0; }
+
 }  // namespace
 
 std::unique_ptr<ComputeDevice> MakeCudaDevice(const CudaDeviceOptions& options) {
   CheckDevice({DeviceKind::kCuda, options.index});
+  if (options.memory_bytes != 0) gpu::SetMemoryLimit(options.memory_bytes);
+  if (options.parameters == ParameterMemory::kHost)
+    return std::make_unique<CudaDeviceForHost>(options);
   return std::make_unique<CudaDevice>(options);
+}
+
+// The memory is a linear function of the examples, so two small networks show all others.
+uint64_t LargestGpuBatch(
+    int index, int sharers, uint64_t most,
+    const std::function<std::shared_ptr<void>(uint64_t examples)>& make) {
+  const gpu::Device& device = gpu::Device::Get(index);
+  const uint64_t before = gpu::MemoryTaken(index);
+  const gpu::Device::MemoryInfo memory = device.Memory();
+  // Libraries and kernels need memory as well.
+  const uint64_t reserve = std::min<uint64_t>(memory.total / 32, 1 << 30);
+  uint64_t room = Less(memory.free, reserve) / static_cast<uint64_t>(sharers);
+  if (gpu::MemoryLimit() != 0) room = std::min(room, Less(gpu::MemoryLimit(), before));
+  const auto bytes_for = [&](uint64_t examples) {
+    const std::shared_ptr<void> owner = make(examples);
+    return gpu::MemoryTaken(index) - before;
+  };
+  const uint64_t of_one = bytes_for(1), more = bytes_for(2) - of_one;
+  if (of_one > room) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            "a batch of one example on GPU ", index, " (", device.name(), ") needs ", of_one,
+            " bytes, of which ", room, " are free for this rank"));
+  }
+  uint64_t largest = 1;
+  while (2 * largest <= most && of_one + (2 * largest - 1) * more <= room) largest *= 2;
+  return largest;
 }
 
 }  // namespace dtrun::models

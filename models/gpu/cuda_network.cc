@@ -20,6 +20,7 @@ CudaPlan::CudaPlan(
     : stream_(stream),
       options_(options),
       network_(network),
+      mirror_(stream, network),
       most_blocks_(16 * static_cast<uint32_t>(stream.device().multiprocessors())),
       workspace_(stream.device(), options.workspace_bytes) {}
 
@@ -75,6 +76,7 @@ class CudaNetwork : public PlannedNetwork {
   }
 
   void PrepareWeights() override {
+    plan_.mirror().Upload();
     for (const Step& step : steps_) step.call->PrepareWeights();
   }
 
@@ -82,11 +84,13 @@ class CudaNetwork : public PlannedNetwork {
     CopyInput(static_cast<uint32_t>(pass.examples));
     for (const Step& step : steps_) step.call->Forward(pass);
     CopyOutput();
+    if (pass.training) plan_.mirror().DownloadBuffers();
   }
 
   void Backward(const Pass& pass, const OnReady& on_ready) override {
     CopyOutputGradient();
     for (size_t i = steps_.size(); i-- > 0;) BackwardStep(steps_[i], pass, on_ready);
+    plan_.mirror().Deliver(on_ready);
   }
 
  private:
@@ -277,7 +281,9 @@ class CudaNetwork : public PlannedNetwork {
     if (!step.has_gradient) return;
     step.call->BackwardWeights(pass);
     const std::vector<size_t>& parameters = step.operation->parameters;
-    for (size_t p = parameters.size(); pass.last && p-- > 0;) on_ready(parameters[p]);
+    for (size_t p = parameters.size(); pass.last && p-- > 0;)
+      plan_.mirror().is_copy() ? plan_.mirror().EnqueueGradient(parameters[p])
+                               : on_ready(parameters[p]);
     for (size_t i = 0; i < step.gradients.size(); ++i) {
       const GradientPlace& place = step.gradients[i];
       if (place.to == nullptr) continue;

@@ -12,6 +12,7 @@
 #include "gpu/stream.h"
 #include "models/gpu/convolution.h"
 #include "models/gpu/cuda_device.h"
+#include "models/gpu/parameter_mirror.h"
 #include "models/layers/network_graph.h"
 
 namespace dtrun::models {
@@ -48,11 +49,14 @@ class CudaPlan {
   size_t value_size() const { return SizeOf(dtype()); }
   uint32_t rows() const { return static_cast<uint32_t>(network_.chunk()); }
   Tf32 tf32() const { return options_.tf32 ? Tf32::kAllowed : Tf32::kOff; }
+  Selection selection() const {
+    return options_.fastest_algorithms ? Selection::kFastest : Selection::kFirst;
+  }
   Workspace workspace() const { return {workspace_.as<void>(), workspace_.bytes()}; }
-  Parameter& parameter(size_t i) const { return (*network_.parameters)[i]; }
-  float* value(size_t i) const { return static_cast<float*>(parameter(i).value.data); }
-  float* gradient(size_t i) const { return static_cast<float*>(parameter(i).gradient.data); }
-  float* buffer(size_t i) const { return static_cast<float*>((*network_.buffers)[i].buffer.data); }
+  ParameterMirror& mirror() { return mirror_; }
+  float* value(size_t i) const { return mirror_.value(i); }
+  float* gradient(size_t i) const { return mirror_.gradient(i); }
+  float* buffer(size_t i) const { return mirror_.buffer(i); }
 
   /// Returns zeroed memory that lives as long as the plan.
   void* NewMemory(uint64_t bytes);
@@ -87,6 +91,7 @@ class CudaPlan {
   const gpu::Stream& stream_;
   CudaDeviceOptions options_;
   NetworkToPlan network_;
+  ParameterMirror mirror_;
   uint32_t most_blocks_;
   gpu::DeviceMemory workspace_, partials_, counters_;
   std::vector<gpu::DeviceMemory> memory_;

@@ -136,6 +136,7 @@ class CudaConvolution : public PlannedOperation {
     options.input_gradient = input_gradient;
     options.dtype = plan_.dtype();
     options.tf32 = plan_.tf32();
+    options.selection = plan_.selection();
     return options;
   }
 
@@ -200,6 +201,7 @@ class CudaDense : public PlannedOperation {
     options.b = b;
     options.c = c;
     options.tf32 = plan_.tf32();
+    options.selection = plan_.selection();
     return std::make_unique<Product>(plan_.stream(), options, plan_.workspace());
   }
 

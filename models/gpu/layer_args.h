@@ -3,10 +3,7 @@
 
 #include <cstdint>
 
-#include "models/gpu/kernel_args.h"
-
-// The arguments of the plain kernels: one kernel per operation of a layer, for any number of
-// channels. kernel_args.h describes the fused kernels, which are faster and need certain shapes.
+// The arguments of the kernels: one kernel per operation of a layer, for any number of channels.
 //
 // Kernels of activations exist for three types: dtrun_layer_<name>_f32, _bf16 and _f16. `void*` is
 // an array of that type. The kernels compute in f32. Parameters, their gradients, statistics and
@@ -29,6 +26,13 @@ constexpr uint32_t kChannelTile = 32;
 constexpr uint32_t ChannelTiles(uint32_t channels) {
   return (channels + kChannelTile - 1) / kChannelTile;
 }
+
+/// The constants of a dropout layer, as in Dropout (models/layers/activations.h).
+struct DropoutRule {
+  uint32_t keep_below = 65536;  ///< keeps 16-bit draws below this; 65536: no dropout
+  float scale = 1;              ///< factor of kept values
+  uint32_t key0 = 0, key1 = 0, domain = 0;
+};
 
 // ---- Element by element -------------------------------------------------------------------------
 

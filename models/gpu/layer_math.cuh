@@ -2,11 +2,10 @@
 #define DTRUN_MODELS_GPU_LAYER_MATH_CUH_
 
 #include "gpu/kernel.h"
-#include "models/gpu/device_math.cuh"
 #include "models/gpu/layer_args.h"
 
-// Functions that the kernels of layer_args.h share: access to single values, loops over a grid, and
-// sums of any width.
+// Functions that the kernels of layer_args.h share: access to single values, loops over a grid,
+// Philox, and sums of any width. The sums have the same bits in every run.
 
 /// Defines the kernels dtrun_layer_<name>_f32, _bf16 and _f16, which call Function<T>(args).
 #define DTRUN_LAYER_KERNELS(name, Args, Function)                                  \
@@ -16,6 +15,16 @@
   static_assert(true)
 
 namespace dtrun::models {
+
+constexpr int kThreads = 256;  // of every block
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+__device__ inline float ToFloat(float value) { return value; }
+__device__ inline float ToFloat(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ inline float ToFloat(__half value) { return __half2float(value); }
+__device__ inline void FromFloat(float value, float* to) { *to = value; }
+__device__ inline void FromFloat(float value, __nv_bfloat16* to) { *to = __float2bfloat16(value); }
+__device__ inline void FromFloat(float value, __half* to) { *to = __float2half(value); }
 
 template <typename T>
 __device__ inline float Load(const void* from, uint32_t at) {
@@ -41,6 +50,61 @@ __device__ inline void ForEach(uint32_t count, const Body& body) {
 template <typename Body>
 __device__ inline void ForEachOfArray(uint64_t count, const Body& body) {
   for (uint64_t i = gpu::FirstItem(); i < count; i += gpu::ItemStride()) body(i);
+}
+
+struct PhiloxWords {
+  uint32_t word[4];
+};
+
+// Philox4x32-10, as in models/random/philox.h, which names its source.
+__device__ inline PhiloxWords Philox(
+    uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53u} * c0, product1 = uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(product1);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(product0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+template <typename T>
+__device__ inline T SumOfWarp(T value) {
+  for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
+  return value;
+}
+
+/// Returns the sum over the threads of the block, in thread 0. All threads of the block call it.
+template <typename T>
+__device__ inline T SumOfBlock(T value) {
+  __shared__ T sums[kThreads / 32];
+  value = SumOfWarp(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  T sum = 0;
+  if (threadIdx.x == 0)
+    for (int warp = 0; warp < kThreads / 32; ++warp) sum += sums[warp];
+  return sum;
+}
+
+/// Whether this block is the last block of the grid that calls this function. The last block can
+/// read all values that the other blocks wrote before their calls. All threads of a block call it.
+/// Leaves the counter at 0.
+__device__ inline bool IsLastBlock(uint32_t* counter) {
+  __shared__ uint32_t last[1];
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last[0] = atomicAdd(counter, 1u) + 1 == gridDim.x ? 1u : 0u;
+    if (last[0] != 0) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return last[0] != 0;
 }
 
 constexpr uint32_t kWarps = kThreads / 32;  // of every block

@@ -4,9 +4,20 @@
 
 namespace dtrun::models {
 
-std::unique_ptr<ComputeDevice> MakeCudaDevice(const CudaDeviceOptions&) {
+namespace {
+
+[[noreturn]] void ThrowNoGpu() {
   throw Error(
       ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
+}
+
+}  // namespace
+
+std::unique_ptr<ComputeDevice> MakeCudaDevice(const CudaDeviceOptions&) { ThrowNoGpu(); }
+
+uint64_t LargestGpuBatch(
+    int, int, uint64_t, const std::function<std::shared_ptr<void>(uint64_t)>&) {
+  ThrowNoGpu();
 }
 
 }  // namespace dtrun::models

@@ -29,18 +29,6 @@ cublasComputeType_t ComputeTypeOf(const Product::Options& options) {
   return narrow ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
-  switch (epilogue) {
-    case Epilogue::kNone: return CUBLASLT_EPILOGUE_DEFAULT;
-    case Epilogue::kBias: return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::kBiasRelu: return CUBLASLT_EPILOGUE_RELU_BIAS;
-    case Epilogue::kBiasReluMask: return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
-    case Epilogue::kMasked: return CUBLASLT_EPILOGUE_DRELU;
-    case Epilogue::kSums: return CUBLASLT_EPILOGUE_BGRADA;  // cuBLASLt's a is b here
-  }
-  return CUBLASLT_EPILOGUE_DEFAULT;
-}
-
 // The largest power of two that divides the address, at most kAlignment.
 uint32_t AlignmentOf(const void* data) {
   const auto address = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) | kAlignment);
@@ -136,18 +124,6 @@ void Product::Describe() {
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, transposition(options_.b));
   set(CUBLASLT_MATMUL_DESC_TRANSB, transposition(options_.a));
-  set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(EpilogueOf(options_.epilogue)));
-  const Epilogue epilogue = options_.epilogue;
-  if (epilogue == Epilogue::kBiasReluMask || epilogue == Epilogue::kMasked) {
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, options_.mask);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-        static_cast<int64_t>(8 * MaskBytes(options_.c.columns)));
-  }
-  if (epilogue == Epilogue::kSums) {
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, options_.sums);
-  } else if (options_.bias != nullptr) {
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, options_.bias);
-  }
   const auto lay_out = [&](cublasLtMatrixLayout_t* layout, const Matrix& matrix) {
     CublasLt::Check(
         cublas_.cublasLtMatrixLayoutCreate(
@@ -229,8 +205,7 @@ std::string Product::Key() const {
         AlignmentOf(matrix.data), ", ");
   };
   return Text(
-      text(options_.a), text(options_.b), text(options_.c), static_cast<int>(options_.epilogue),
-      options_.tf32 == Tf32::kAllowed ? " TF32, " : ", ",
+      text(options_.a), text(options_.b), text(options_.c), options_.tf32 == Tf32::kAllowed ? "TF32, " : "",
       options_.selection == Selection::kFirst ? "the first, " : "", workspace_.bytes, " bytes, ",
       stream_.device().name(), " with ", stream_.device().multiprocessors());
 }
@@ -241,10 +216,10 @@ void Product::Enqueue() {
 }
 
 void Product::Enqueue(const cublasLtMatmulAlgo_t& algorithm) {
-  const float zero = 0;
+  const float one = 1, zero = 0;
   CublasLt::Check(
       cublas_.cublasLtMatmul(
-          handle_, product_, &options_.scale, options_.b.data, b_, options_.a.data, a_, &zero,
+          handle_, product_, &one, options_.b.data, b_, options_.a.data, a_, &zero,
           options_.c.data, c_, options_.c.data, c_, &algorithm, workspace_.data, workspace_.bytes,
           reinterpret_cast<cudaStream_t>(stream_.get())),
       "cublasLtMatmul");

@@ -40,20 +40,6 @@ struct CublasLt {
   static void Check(cublasStatus_t status, const char* call);
 };
 
-/// The operation that follows a product, while the product is in registers.
-enum class Epilogue {
-  kNone,
-  kBias,          ///< c + bias
-  kBiasRelu,      ///< max(c + bias, 0)
-  kBiasReluMask,  ///< as kBiasRelu; mask bits say where c + bias is above zero
-  kMasked,        ///< c where the mask bit is set, else 0
-  kSums,          ///< c, and also the sums of b's columns
-};
-
-/// Bytes of a row of a mask. Each column has one bit. Column 0 is the lowest bit of the first byte.
-/// Rows are padded to 128 bits, as cuBLASLt requires.
-inline uint64_t MaskBytes(uint64_t columns) { return (columns + 127) / 128 * 16; }
-
 /// A row-major matrix in memory.
 struct Matrix {
   void* data = nullptr;
@@ -62,10 +48,10 @@ struct Matrix {
   bool transposed = false;  ///< the product takes the transpose of this matrix
 };
 
-/// c = scale * a * b of row-major matrices at fixed addresses, computed by cuBLASLt with sums in
+/// c = a * b of row-major matrices at fixed addresses, computed by cuBLASLt with sums in
 /// f32.
 ///
-/// The first product of a kind (extents, types, alignments, epilogue, TF32, selection, workspace,
+/// The first product of a kind (extents, types, alignments, TF32, selection, workspace,
 /// GPU model) in the process tries the algorithms that cuBLASLt proposes. The trial writes the
 /// outputs of the product. Later products of that kind use the same algorithm. Algorithms that add
 /// parts of a sum in the type of c, or in an order that may change, are not used.
@@ -76,11 +62,6 @@ class Product {
  public:
   struct Options {
     Matrix a, b, c;  ///< c is not transposed
-    Epilogue epilogue = Epilogue::kNone;
-    const void* bias = nullptr;  ///< (columns of c), of c's dtype
-    void* mask = nullptr;        ///< (rows of c, MaskBytes(columns of c)), at a multiple of 16
-    void* sums = nullptr;        ///< (columns of c), of c's dtype
-    float scale = 1;
     Tf32 tf32 = Tf32::kAllowed;
     Selection selection = Selection::kFirst;
   };

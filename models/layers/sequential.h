@@ -15,6 +15,7 @@
 #include "models/layers/builder.h"
 #include "models/layers/compute_device.h"
 #include "models/layers/layer.h"
+#include "models/layers/network_graph.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -116,6 +117,8 @@ class Sequential {
   DType dtype() const { return dtype_; }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
+  /// The layers as basic operations. Throws Error kInvalidArgument if a layer has no description.
+  NetworkGraph graph() { return DescribeNetwork(Described()); }
   /// The implementations of the heavy layers, per direction, in the order in which they were built.
   const std::vector<LayerImplementation>& implementations() const {
     return network_->implementations();

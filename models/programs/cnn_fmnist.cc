@@ -66,7 +66,7 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
   if (verdict.exit_code != kSuccess)
     return job.rank() == 0 ? Report(verdict.problem, verdict.exit_code) : verdict.exit_code;
 
-  const std::unique_ptr<Strategy> strategy = MakeNamedStrategy(job, options.strategy);
+  const std::unique_ptr<Strategy> strategy = MakeChosenStrategy(job, ready);
   if (job.rank() == 0 && options.verbose > 0) {
     std::fputs(Heading(job, options, ready).c_str(), stdout);
     std::fflush(stdout);

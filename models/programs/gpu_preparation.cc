@@ -9,26 +9,26 @@
 #include <string>
 #include <vector>
 
-#include "models/data/sampling.h"
+#include "models/gpu/cuda_device.h"
 #include "models/message_text.h"
-#include "models/optim/adam.h"
-#include "models/optim/sgd.h"
+#include "models/optim/by_name.h"
+#include "models/programs/rank_main.h"
 #include "models/programs/training.h"
 #include "models/programs/training_options.h"
 
 namespace dtrun::models {
 
-/// The GPUs in a strategy's name: "mirrored:cuda:0,cuda:1". A strategy has its variables in host
-/// memory. So the trainer takes these GPUs and makes the strategy without devices.
+/// The GPUs in a strategy's name: "mirrored:cuda:0,cuda:1". The trainer takes this rank's GPU from
+/// the list, because ranks may share GPUs, and makes the strategy with it.
 struct NamedGpus {
   std::string spec, strategy;   ///< as given, and "mirrored"
   std::vector<Device> devices;  ///< by local rank; empty: no list, or CPUs only
+  bool any = false;             ///< "gpu:*": one for each rank
 
-  explicit operator bool() const { return !devices.empty(); }
+  explicit operator bool() const { return any || !devices.empty(); }
 };
 
-/// The GPUs in the name of one_device or mirrored. Empty for other strategies and for lists without
-/// a GPU. Throws Error kInvalidArgument for a list of GPUs and other devices.
+/// The GPUs in the name of a strategy. Empty for lists without a GPU. Throws Error kInvalidArgument for a list of GPUs and other devices.
 NamedGpus GpusNamedIn(const std::string& strategy);
 
 /// The input of ChooseDevice on this rank, without the existing GPUs. Throws Error kInvalidArgument
@@ -36,45 +36,6 @@ NamedGpus GpusNamedIn(const std::string& strategy);
 DeviceChoiceInput WishOf(const NamedGpus& gpus, int local_rank, int local_size);
 
 namespace {
-
-DType DtypeOf(const std::string& name) {
-  if (name == "bf16") return DType::kBF16;
-  return name == "f16" ? DType::kF16 : DType::kF32;
-}
-
-GpuOptimizer OptimizerOf(const TrainOptions& options) {
-  const OptimizerSettings& s = options.settings;
-  const AdamOptions adam;
-  const SgdOptions sgd;
-  GpuOptimizer optimizer;
-  optimizer.kind =
-      options.optimizer == "sgd" ? GpuOptimizer::Kind::kSgd : GpuOptimizer::Kind::kAdam;
-  optimizer.beta1 = s.beta1.value_or(adam.beta1);
-  optimizer.beta2 = s.beta2.value_or(adam.beta2);
-  optimizer.epsilon = s.epsilon.value_or(adam.epsilon);
-  optimizer.momentum = s.momentum.value_or(sgd.momentum);
-  optimizer.weight_decay = s.weight_decay.value_or(sgd.weight_decay);
-  optimizer.nesterov = s.nesterov.value_or(sgd.nesterov);
-  return optimizer;
-}
-
-GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
-  const TrainOptions& options = ready.options;
-  GpuOptions gpu;
-  gpu.device = ready.gpu.index;
-  gpu.sharers = ready.gpu.sharers;
-  gpu.dtype = DtypeOf(options.dtype);
-  gpu.tf32 = options.tf32;
-  gpu.first_algorithms = options.first_algorithms;
-  gpu.seed = options.seed;
-  gpu.optimizer = OptimizerOf(options);
-  const std::string memory = job.option("gpu_memory_bytes").value_or("all");
-  if (memory != "all") gpu.memory_bytes = std::stoull(memory);
-  const auto ranks = static_cast<uint64_t>(job.size());
-  gpu.rows = (ready.global_batch + ranks - 1) / ranks;
-  gpu.steps_per_epoch = StepsPerEpoch(options, ready.data->info.train_examples, job.size());
-  return gpu;
-}
 
 DeviceChoiceInput WishOf(const std::string& device, const Context& job) {
   DeviceChoiceInput input;
@@ -84,8 +45,7 @@ DeviceChoiceInput WishOf(const std::string& device, const Context& job) {
   return input;
 }
 
-// This rank's own verdict. kSuccess means that a GPU exists. A problem with kSuccess is an obstacle
-// to its use.
+// This rank's own verdict. kSuccess means that a GPU exists.
 Verdict LookForGpu(
     const TrainOptions& options, const NamedGpus& named, const Context& job, PreparedGpu& gpu) {
   try {
@@ -103,7 +63,7 @@ Verdict LookForGpu(
     return {
         kUsage, Text("--strategy ", named.spec, ": ", error.what(), missing ? "; use cpu" : "")};
   }
-  return {kSuccess, GpuObstacle(options)};
+  return {};
 }
 
 // All ranks get the same verdict.
@@ -126,16 +86,31 @@ bool AnyRank(Context& job, bool mine) {
   return any != 0;
 }
 
-// The largest batch that fits on every rank: the minimum over the ranks.
+// The largest batch that fits on every rank: the minimum over the ranks. The network, its optimizer
+// and its gradients need memory.
 Verdict FindLargestBatch(Context& job, Preparation& ready) {
   uint64_t largest = 0;
   Verdict verdict;
+  struct Trial {
+    std::unique_ptr<Sequential> model;
+    std::unique_ptr<RateOptimizer> optimizer;
+    std::vector<std::shared_ptr<void>> gradients;
+  };
   try {
-    const auto model = MakeModel(ready.data->info, 1, ready.options);
+    const auto device = MakeChosenDevice(job, ready);
     const uint64_t most =
         std::max<uint64_t>(ready.data->info.train_examples / static_cast<uint64_t>(job.size()), 1);
-    const uint64_t sets[] = {ready.data->info.train_examples, ready.data->info.test_examples};
-    largest = LargestGpuBatch(*model, GpuOptionsOf(job, ready), sets, most);
+    largest = LargestGpuBatch(ready.gpu.index, ready.gpu.sharers, most, [&](uint64_t examples) {
+      const auto trial = std::make_shared<Trial>();
+      trial->model = MakeModel(ready.data->info, examples, ready.options, *device);
+      std::vector<Parameter>& parameters = trial->model->parameters();
+      trial->optimizer = MakeOptimizer(
+          ready.options.optimizer, parameters, trial->model->parameter_shapes(),
+          ready.options.settings, *device);
+      for (const Parameter& parameter : parameters)
+        device->Allocate(parameter.value.count, DType::kF32, trial->gradients.emplace_back());
+      return trial;
+    });
   } catch (const Error& error) {
     verdict = {kUsage, Text("--batch-size auto: ", error.what())};
   }
@@ -144,34 +119,28 @@ Verdict FindLargestBatch(Context& job, Preparation& ready) {
   return AgreeOn(verdict, job);
 }
 
-Verdict MakeOwnReplica(Context& job, Preparation& ready) {
-  try {
-    PreparedGpu& gpu = ready.gpu;
-    gpu.replica = GpuReplica::Make(*ready.model, job.world(), GpuOptionsOf(job, ready));
-    gpu.train = std::make_unique<ImageBytes>(ready.data->train);
-    gpu.test = std::make_unique<ImageBytes>(ready.data->test);
-    gpu.streams_training = !gpu.replica->LoadTrainingData(gpu.train->view());
-    gpu.streams_test = !gpu.replica->LoadTestData(gpu.test->view());
-  } catch (const Error& error) {
-    return {kUsage, Text("--device ", ready.options.device, ": ", error.what())};
-  }
-  return {};
-}
-
 }  // namespace
 
-std::string GpuObstacle(const TrainOptions& options) {
-  const auto refused = [](const std::string& what, const std::string& expected) {
-    return Text(what, ": not on a GPU; expected ", expected, ", or --device cpu");
-  };
-  if (options.adasum) return refused("--adasum", "sums of gradients");
-  if (options.deterministic > 0) return refused("--deterministic", "no --deterministic");
-  if (options.optimizer != "adam" && options.optimizer != "sgd")
-    return refused("--optimizer " + options.optimizer, "adam or sgd");
-  const char* const mirrored[] = {"multi_worker_mirrored", "mirrored", "one_device"};
-  if (std::find(std::begin(mirrored), std::end(mirrored), options.strategy) == std::end(mirrored))
-    return refused("--strategy " + options.strategy, "multi_worker_mirrored or mirrored");
-  return "";
+// The sums of --deterministic and --adasum, and central storage, are in host memory.
+std::unique_ptr<ComputeDevice> MakeChosenDevice(const Context& job, const Preparation& ready) {
+  const TrainOptions& options = ready.options;
+  if (!ready.on_gpu()) return MakeCpuDevice();
+  CudaDeviceOptions gpu;
+  gpu.index = ready.gpu.index;
+  gpu.tf32 = options.tf32;
+  gpu.fastest_algorithms = !options.first_algorithms;
+  const std::string memory = job.option("gpu_memory_bytes").value_or("all");
+  if (memory != "all") gpu.memory_bytes = std::stoull(memory);
+  const bool in_host_memory = options.deterministic > 0 || options.adasum ||
+                              options.strategy == "central_storage" || options.dtype == "f16";
+  if (in_host_memory) gpu.parameters = ParameterMemory::kHost;
+  return MakeCudaDevice(gpu);
+}
+
+std::unique_ptr<Strategy> MakeChosenStrategy(Context& job, const Preparation& ready) {
+  if (!ready.on_gpu()) return MakeNamedStrategy(job, ready.options.strategy);
+  return MakeNamedStrategy(
+      job, ready.options.strategy, Device{DeviceKind::kCuda, ready.gpu.index});
 }
 
 void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& ready) {
@@ -191,10 +160,8 @@ void ChooseDeviceTogether(Context& job, Preparation& ready) {
   const bool automatic = given.device == "auto" && !named;
   if (given.device == "cpu") return UseCpu(given, "", ready);
   ready.gpu.asked_for = !automatic;
-  Verdict mine = LookForGpu(given, named, job, ready.gpu);
+  const Verdict mine = LookForGpu(given, named, job, ready.gpu);
   const bool exists = AnyRank(job, mine.exit_code == kSuccess);
-  // An obstacle counts as a failure, also for `auto`, which shows the reason.
-  if (mine.exit_code == kSuccess && !mine.problem.empty()) mine.exit_code = kUsage;
   const Verdict all = AgreeOn(mine, job);
   if (all.exit_code != kSuccess && automatic)
     return UseCpu(given, exists ? all.problem : "", ready);
@@ -209,17 +176,6 @@ void ChooseDeviceTogether(Context& job, Preparation& ready) {
   if (found.exit_code == kSuccess) return;
   if (automatic) return UseCpu(given, found.problem, ready);
   ready.verdict = found;
-}
-
-Verdict MakeGpuReplica(Context& job, Preparation& ready) {
-  const Verdict all = AgreeOn(MakeOwnReplica(job, ready), job);
-  if (all.exit_code != kSuccess) {
-    ready.gpu.replica.reset();
-    return all;
-  }
-  ready.gpu.streams_training = AnyRank(job, ready.gpu.streams_training);
-  ready.gpu.streams_test = AnyRank(job, ready.gpu.streams_test);
-  return all;
 }
 
 namespace {
@@ -241,11 +197,12 @@ bool IsGpu(const Device& device) { return device.kind == DeviceKind::kCuda; }
 NamedGpus GpusNamedIn(const std::string& strategy) {
   const size_t colon = strategy.find(':');
   NamedGpus gpus{strategy, strategy.substr(0, colon), {}};
-  const bool takes_gpus = gpus.strategy == "one_device" || gpus.strategy == "mirrored";
-  if (!takes_gpus || colon == std::string::npos) return gpus;
+  if (colon == std::string::npos) return gpus;
   const std::vector<std::string> names = Split(strategy.substr(colon + 1));
+  gpus.any = names[0] == "gpu:*" || names[0] == "cuda:*";
   // The strategy itself refuses several devices.
-  if (gpus.strategy == "one_device" && names.size() > 1) return gpus;
+  const bool takes_one = gpus.strategy == "one_device" || gpus.strategy == "default";
+  if (gpus.any || (takes_one && names.size() > 1)) return gpus;
   for (const std::string& name : names) gpus.devices.push_back(ParseDevice(name));
   const auto count = std::count_if(gpus.devices.begin(), gpus.devices.end(), IsGpu);
   if (count == 0) gpus.devices.clear();
@@ -256,8 +213,13 @@ NamedGpus GpusNamedIn(const std::string& strategy) {
 }
 
 DeviceChoiceInput WishOf(const NamedGpus& gpus, int local_rank, int local_size) {
+  DeviceChoiceInput input;
+  input.local_rank = local_rank;
+  input.local_size = local_size;
+  input.wish = "cuda";
+  if (gpus.any) return input;
   const size_t named = gpus.devices.size();
-  const bool one = gpus.strategy == "one_device";
+  const bool one = gpus.strategy == "one_device" || gpus.strategy == "default";
   if (!one && named != static_cast<size_t>(local_size)) {
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -267,9 +229,7 @@ DeviceChoiceInput WishOf(const NamedGpus& gpus, int local_rank, int local_size) 
             " on a host; expected one for each rank (dtrun -np ", named, ")"));
   }
   const Device& mine = gpus.devices[one ? 0 : static_cast<size_t>(local_rank)];
-  DeviceChoiceInput input;
   input.wish = mine.name();
-  input.local_rank = local_rank;
   input.local_size = static_cast<int>(std::count(gpus.devices.begin(), gpus.devices.end(), mine));
   return input;
 }

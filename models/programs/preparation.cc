@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "models/data/pipeline_node.h"
 #include "models/data/sampling.h"
 #include "models/message_text.h"
 #include "models/networks/network.h"
@@ -90,9 +89,20 @@ Verdict PrepareToTrain(const Context& job, Preparation& ready) {
   }
   const int shares = options.deterministic > 0 ? options.deterministic : ranks;
   const uint64_t largest_share = GradientTree::LargestLeaf(ready.global_batch, shares);
+  ready.model.reset();
   try {
-    ready.model = MakeModel(data, largest_share, options);
+    ready.device = MakeChosenDevice(job, ready);
+    ready.model = MakeModel(data, largest_share, options, *ready.device);
   } catch (const Error& error) {
+    if (ready.on_gpu())
+      return {
+          kUsage, Text(
+                      "--device ", options.device, ": a batch of ", largest_share,
+                      largest_share == 1 ? " example: " : " examples: ", error.what(),
+                      error.code() == ErrorCode::kUnavailable
+                          ? "; expected a smaller batch (--batch-size auto takes the largest that "
+                            "fits)"
+                          : "")};
     const bool fits = error.code() != ErrorCode::kInvalidArgument;
     return {
         fits ? ExitCodeOf(error.code()) : int{kDataUnusable},
@@ -102,7 +112,8 @@ Verdict PrepareToTrain(const Context& job, Preparation& ready) {
     OptimizerSettings settings = options.settings;
     settings.learning_rate = options.learning_rate;
     ready.optimizer = MakeOptimizer(
-        options.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings);
+        options.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings,
+        *ready.device);
     RateAt(options, 0, data.train_examples, ranks);
   } catch (const Error& error) {
     return {kUsage, error.what()};
@@ -112,8 +123,17 @@ Verdict PrepareToTrain(const Context& job, Preparation& ready) {
 
 }  // namespace
 
+namespace {
+
+DType DtypeOf(const std::string& name) {
+  if (name == "bf16") return DType::kBF16;
+  return name == "f16" ? DType::kF16 : DType::kF32;
+}
+
+}  // namespace
+
 std::unique_ptr<Sequential> MakeModel(
-    const DatasetInfo& data, uint64_t share, const TrainOptions& options) {
+    const DatasetInfo& data, uint64_t share, const TrainOptions& options, ComputeDevice& device) {
   const Shape image{data.shape.height, data.shape.width, 1};
   Network network =
       NetworkByName(options.network, {.classes = data.classes, .image = image.height});
@@ -124,16 +144,17 @@ std::unique_ptr<Sequential> MakeModel(
                                          "images of ", image.height, "x", image.width,
                                          ", expected square ones for network ", network.name));
   }
-  // On a GPU, this network only holds the parameters.
-  const bool on_gpu = options.device.rfind("cuda", 0) == 0;
-  const ChunkPlan plan = PlanChunks(on_gpu ? 1 : share);
+  // A GPU has no caches to fit into: a chunk is the whole share.
+  const bool on_gpu = device.device().kind == DeviceKind::kCuda;
+  const ChunkPlan plan = on_gpu ? ChunkPlan{static_cast<int>(share), 1} : PlanChunks(share);
   return std::make_unique<Sequential>(
       takes_images ? image : network.input, std::move(network.layers),
       SequentialOptions{
           .micro_batch = plan.micro_batch,
           .micro_batches = plan.micro_batches,
           .seed = options.seed,
-          .dtype = options.dtype == "bf16" && !on_gpu ? DType::kBF16 : DType::kF32});
+          .dtype = DtypeOf(options.dtype),
+          .device = &device});
 }
 
 int ComputeThreads(const TrainOptions& options, const Context& job) {
@@ -165,29 +186,10 @@ Preparation Prepare(const ParsedOptions& parsed, Context& job) {
   ChooseDeviceTogether(job, ready);
   if (ready.verdict.exit_code != kSuccess) return ready;
   ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
-  if (ready.verdict.exit_code != kSuccess || ready.options.device == "cpu") return ready;
-  ready.verdict = MakeGpuReplica(job, ready);
-  if (ready.verdict.exit_code == kSuccess || ready.gpu.asked_for) return ready;
+  if (ready.verdict.exit_code == kSuccess || !ready.on_gpu() || ready.gpu.asked_for) return ready;
   UseCpu(options, ready.verdict.problem, ready);
   ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
   return ready;
-}
-
-ImageBytes::ImageBytes(const Pipeline& pipeline) : pixels_(pipeline.shape().count()) {
-  const ExampleSource& source = SourceOf(pipeline.node());
-  labels_.reserve(pipeline.examples());
-  for (uint64_t i = 0; i < pipeline.examples(); ++i) {
-    const ExampleRow row = source.Row(i);
-    if (i == 0) images_ = row.bytes;
-    if (row.bytes == nullptr || row.bytes != images_ + i * pixels_) {
-      const std::string problem =
-          Text("a data set for a GPU: image ", i, " does not follow the image before");
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          problem + "; expected all images as bytes, one after the other");
-    }
-    labels_.push_back(static_cast<uint8_t>(row.label));
-  }
 }
 
 }  // namespace dtrun::models

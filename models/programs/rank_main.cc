@@ -264,9 +264,10 @@ int RunAsRank(const std::string& program, const std::function<int(Context& job)>
   }
 }
 
-std::unique_ptr<Strategy> MakeNamedStrategy(Context& job, const std::string& spec) {
+std::unique_ptr<Strategy> MakeNamedStrategy(
+    Context& job, const std::string& spec, const std::optional<Device>& own) {
   try {
-    return MakeStrategy(job, spec);
+    return MakeStrategy(job, spec, own);
   } catch (const Error& error) {
     const bool refused =
         error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnavailable;

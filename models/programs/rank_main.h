@@ -36,7 +36,8 @@ int RunAsRank(const std::string& program, const std::function<int(Context& job)>
 
 /// MakeStrategy for a strategy from the command line. Collective. Throws AgreedError, with exit
 /// code kUsage if the strategy is invalid or unavailable.
-std::unique_ptr<Strategy> MakeNamedStrategy(Context& job, const std::string& spec);
+std::unique_ptr<Strategy> MakeNamedStrategy(
+    Context& job, const std::string& spec, const std::optional<Device>& own = std::nullopt);
 
 }  // namespace dtrun::models
 

@@ -39,16 +39,10 @@ std::string TogetherText(const TrainOptions& o) {
   return Text(", deterministic: a tree of ", o.deterministic, " parts of a global batch");
 }
 
-std::string PlaceOfData(const PreparedGpu& gpu) {
-  if (!gpu.streams_training) return gpu.streams_test ? "test data streamed" : "data resident";
-  return gpu.streams_test ? "data streamed" : "training data streamed";
-}
-
 std::string GpuLine(const TrainOptions& o, const PreparedGpu& gpu) {
   return Text(
-      "GPU, ", gpu.replica->device_name(), ", ", o.dtype,
-      o.dtype == "f32" ? (o.tf32 ? " (products in TF32)" : " (without TF32)") : "", ", ",
-      PlaceOfData(gpu),
+      "GPU, ", Devices()[static_cast<size_t>(gpu.index) + 1].model, ", ", o.dtype,
+      o.dtype == "f32" ? (o.tf32 ? " (products in TF32)" : " (without TF32)") : "",
       gpu.shared_somewhere ? Text(", shared: ", gpu.sharers, " ranks on GPU ", gpu.index) : "");
 }
 
@@ -60,7 +54,7 @@ std::string DtypeText(const TrainOptions& o, const Preparation& ready) {
 
 // One line for each part of the network for which oneDNN has no fast code. Most networks have none.
 std::string SlowLines(const Preparation& ready) {
-  if (ready.gpu.replica != nullptr) return "";
+  if (ready.on_gpu()) return "";
   std::string lines;
   for (const std::string& part : ready.model->slow_parts())
     lines += Text("Slow        ", part, "\n");
@@ -68,7 +62,7 @@ std::string SlowLines(const Preparation& ready) {
 }
 
 std::string ComputeLine(const TrainOptions& o, const Preparation& ready) {
-  if (ready.gpu.replica != nullptr) return GpuLine(o, ready.gpu);
+  if (ready.on_gpu()) return GpuLine(o, ready.gpu);
   return Text(
       "CPU, oneDNN ", onednn::Version(), " ", onednn::InstructionSet(),
       ", threads per rank: ", ready.threads, DtypeText(o, ready),
@@ -82,9 +76,9 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
   return Text(
       "Replicas    ", job.size(), " on ", HostsLine(job), ", strategy ", options.strategy,
       "\nCompute     ", ComputeLine(options, ready), "\nReduction   ",
-      ready.gpu.replica == nullptr ? "CPU"
-      : job.size() > 1             ? "between GPUs"
-                                   : "none",
+      ready.device->index() < 0 ? "CPU"
+      : job.size() > 1          ? "between GPUs"
+                                : "none",
       ", backend ", job.world().backend(), TogetherText(options), "\nData        ",
       options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
       " test images, ", data.shape.height, "x", data.shape.width, ", ", data.classes,

@@ -25,6 +25,17 @@
 namespace dtrun::models {
 namespace {
 
+EpochResult EpochResultOf(const Logs& logs) {
+  return {
+      .loss = logs.at("loss"),
+      .train_accuracy = logs.at("accuracy"),
+      .test_loss = logs.at("val_loss"),
+      .test_accuracy = logs.at("val_accuracy"),
+      .seconds = logs.at("seconds"),
+      .images_per_s = logs.at("images_per_s"),
+      .exposed_share = logs.at("exposed_share")};
+}
+
 // The objects that both training loops use.
 class Session {
  public:
@@ -35,7 +46,10 @@ class Session {
         tree_(MakeTree()),
         replica_(
             strategy, *ready.model, *ready.optimizer,
-            {.overlap = options.overlap, .adasum = options.adasum, .tree = tree_.get()}),
+            {.overlap = options.overlap,
+             .adasum = options.adasum,
+             .tree = tree_.get(),
+             .loss_scale = LossScaleFor(options)}),
         loss_(SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()))),
         trainer_(replica_, loss_, MakeMetrics(SparseCategoricalAccuracy())),
         train_(Distributed(strategy, TrainPipeline())),
@@ -45,6 +59,10 @@ class Session {
   Trained CustomLoop();
 
  private:
+  static std::optional<LossScaleOptions> LossScaleFor(const TrainOptions& options) {
+    if (options.dtype != "f16") return std::nullopt;
+    return LossScaleOptions();
+  }
   std::unique_ptr<GradientTree> MakeTree() const {
     if (options_.deterministic == 0) return nullptr;
     return std::make_unique<GradientTree>(ready_.model->parameters(), options_.deterministic, job_);
@@ -76,26 +94,40 @@ class Session {
   StrategyBatches train_, test_;
 };
 
-}  // namespace
-
-EpochResult EpochResultOf(const Logs& logs) {
-  return {
-      .loss = logs.at("loss"),
-      .train_accuracy = logs.at("accuracy"),
-      .test_loss = logs.at("val_loss"),
-      .test_accuracy = logs.at("val_accuracy"),
-      .seconds = logs.at("seconds"),
-      .images_per_s = logs.at("images_per_s"),
-      .exposed_share = logs.at("exposed_share")};
+void PrintProblem(const std::string& line) {
+  std::fprintf(stderr, "cnn_fmnist: %s\n", line.c_str());
 }
 
-namespace {
-
+// Callbacks that set the learning rate come before callbacks that report it.
 CallbackList Session::MakeCallbacks(std::vector<double>& step_losses) {
-  std::unique_ptr<Callback> losses;
-  if (options_.log_steps) losses = std::make_unique<StepLosses>(step_losses);
-  return MakeRunCallbacks(
-      job_, options_, [this](uint64_t step) { return Rate(step); }, std::move(losses));
+  CallbackList list;
+  if (!options_.checkpoint_dir.empty()) {
+    list.push_back(std::make_unique<BackupAndRestore>(BackupAndRestoreOptions{
+        .folder = options_.checkpoint_dir,
+        .every_batches = options_.checkpoint_every,
+        .max_to_keep = options_.keep_checkpoints,
+        .restore = options_.resume,
+        .delete_at_end = false,
+        .print = PrintProblem}));
+  }
+  list.push_back(std::make_unique<StepSchedule>([this](uint64_t step) { return Rate(step); }));
+  list.push_back(std::make_unique<Throughput>());
+  if (options_.log_steps) list.push_back(std::make_unique<StepLosses>(step_losses));
+  list.push_back(std::make_unique<ReportProgress>(job_));
+  if (options_.verbose > 0) {
+    const int columns = options_.verbose == 1 ? job_.terminal_columns() : 0;
+    list.push_back(std::make_unique<ProgressBar>(ProgressBarOptions{.columns = columns}));
+  }
+  if (!options_.tensorboard.empty())
+    list.push_back(std::make_unique<TensorBoard>(TensorBoardOptions{
+        .log_dir = options_.tensorboard,
+        .hparams = HParamsOf(options_, job_.size()),
+        .command = options_.command}));
+  if (options_.early_stopping > 0) {
+    list.push_back(std::make_unique<EarlyStopping>(EarlyStoppingOptions{
+        .patience = options_.early_stopping, .restore_best_weights = true, .print = PrintLine}));
+  }
+  return list;
 }
 
 Trained Session::Fit() {
@@ -198,50 +230,8 @@ std::unique_ptr<Session> MakeSession(
 }  // namespace
 
 Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
-  if (ready.gpu.replica != nullptr) return TrainOnGpu(job, strategy, options, ready);
   const std::unique_ptr<Session> session = MakeSession(job, strategy, options, ready);
   return options.loop == "custom" ? session->CustomLoop() : session->Fit();
-}
-
-namespace {
-
-void PrintProblem(const std::string& line) {
-  std::fprintf(stderr, "cnn_fmnist: %s\n", line.c_str());
-}
-
-}  // namespace
-
-CallbackList MakeRunCallbacks(
-    Context& job, const TrainOptions& options, const std::function<double(uint64_t)>& rate,
-    std::unique_ptr<Callback> after_throughput) {
-  CallbackList list;
-  if (!options.checkpoint_dir.empty()) {
-    list.push_back(std::make_unique<BackupAndRestore>(BackupAndRestoreOptions{
-        .folder = options.checkpoint_dir,
-        .every_batches = options.checkpoint_every,
-        .max_to_keep = options.keep_checkpoints,
-        .restore = options.resume,
-        .delete_at_end = false,
-        .print = PrintProblem}));
-  }
-  list.push_back(std::make_unique<StepSchedule>(rate));
-  list.push_back(std::make_unique<Throughput>());
-  if (after_throughput != nullptr) list.push_back(std::move(after_throughput));
-  list.push_back(std::make_unique<ReportProgress>(job));
-  if (options.verbose > 0) {
-    const int columns = options.verbose == 1 ? job.terminal_columns() : 0;
-    list.push_back(std::make_unique<ProgressBar>(ProgressBarOptions{.columns = columns}));
-  }
-  if (!options.tensorboard.empty())
-    list.push_back(std::make_unique<TensorBoard>(TensorBoardOptions{
-        .log_dir = options.tensorboard,
-        .hparams = HParamsOf(options, job.size()),
-        .command = options.command}));
-  if (options.early_stopping > 0) {
-    list.push_back(std::make_unique<EarlyStopping>(EarlyStoppingOptions{
-        .patience = options.early_stopping, .restore_best_weights = true, .print = PrintLine}));
-  }
-  return list;
 }
 
 }  // namespace dtrun::models

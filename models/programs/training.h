@@ -12,11 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "models/callbacks/callback.h"
 #include "models/data/image_dataset.h"
 #include "models/data/pipeline.h"
 #include "models/formats/tensorboard/events.h"
-#include "models/gpu/gpu_replica.h"
+#include "models/layers/compute_device.h"
 #include "models/layers/sequential.h"
 #include "models/optim/rate_optimizer.h"
 #include "models/programs/training_options.h"
@@ -26,25 +25,8 @@
 
 namespace dtrun::models {
 
-/// Pointers to a data set's images in host memory, and the labels as bytes, for a GPU.
-class ImageBytes {
- public:
-  /// The images must lie one behind the other, as those of LoadImageDataset do. Else throws Error
-  /// kInvalidArgument. The pipeline's source must outlive this object.
-  explicit ImageBytes(const Pipeline& pipeline);
-  ByteImages view() const { return {labels_.size(), pixels_, images_, labels_.data()}; }
-
- private:
-  uint64_t pixels_;
-  const uint8_t* images_ = nullptr;
-  std::vector<uint8_t> labels_;
-};
-
 /// The GPU of a rank.
 struct PreparedGpu {
-  std::unique_ptr<ImageBytes> train, test;
-  std::unique_ptr<GpuReplica> replica;                  ///< null: the rank trains on the CPU
-  bool streams_training = false, streams_test = false;  ///< from host memory, on any rank
   int index = 0, sharers = 1;     ///< ranks of this host on the GPU, this rank included
   bool shared_somewhere = false;  ///< true if ranks share a GPU on any host
   bool asked_for = false;         ///< the user requested a GPU; no fallback to the CPU
@@ -60,15 +42,19 @@ struct Preparation {
   std::optional<ImageDataset> data;  ///< like the following members, set if the verdict is kSuccess
   uint64_t global_batch = 0;
   int threads = 1;  ///< compute threads of this rank
+  std::unique_ptr<ComputeDevice> device;
   std::unique_ptr<Sequential> model;
   std::unique_ptr<RateOptimizer> optimizer;
   PreparedGpu gpu;
+
+  bool on_gpu() const { return options.device == "cuda"; }
 };
 
-/// Makes the network of the options for images like `data`'s and batches of at most `share`
-/// examples. Throws Error kInvalidArgument.
+/// Makes the network of the options on `device`, for images like `data`'s and batches of at most
+/// `share` examples. Throws Error kInvalidArgument, and on a GPU kUnavailable.
 std::unique_ptr<Sequential> MakeModel(
-    const DatasetInfo& data, uint64_t share, const TrainOptions& options);
+    const DatasetInfo& data, uint64_t share, const TrainOptions& options,
+    ComputeDevice& device = Cpu());
 
 /// The number of compute threads of this rank.
 int ComputeThreads(const TrainOptions& options, const Context& job);
@@ -77,19 +63,16 @@ int ComputeThreads(const TrainOptions& options, const Context& job);
 /// error. Collective.
 Preparation Prepare(const ParsedOptions& parsed, Context& job);
 
-/// Returns the first of these options that a GPU does not support, with the expected value. "" if a
-/// GPU supports all of them.
-///   "--adasum: not on a GPU; expected sums of gradients, or --device cpu"
-std::string GpuObstacle(const TrainOptions& options);
-
 /// Chooses the device, of the same kind on all ranks. Sets `ready.options.device` to "cpu" or
 /// "cuda", and the batch size to a number. Needs the options and the data. Errors are in the
 /// verdict. Collective.
 void ChooseDeviceTogether(Context& job, Preparation& ready);
 
-/// Makes the replica on the chosen GPU. The data set is copied to the GPU's memory or streamed.
-/// Needs the model. Makes no replica if the verdict is not kSuccess. Collective.
-Verdict MakeGpuReplica(Context& job, Preparation& ready);
+/// The chosen device of this rank. Throws Error kUnavailable.
+std::unique_ptr<ComputeDevice> MakeChosenDevice(const Context& job, const Preparation& ready);
+
+/// The strategy of the options, with the chosen device. Collective.
+std::unique_ptr<Strategy> MakeChosenStrategy(Context& job, const Preparation& ready);
 
 /// Switches `ready` to the CPU. `why_not` is the reason why `auto` does not use an existing GPU.
 void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& ready);
@@ -105,23 +88,6 @@ struct Trained {
 /// errors of Trainer::Fit, and Error kMismatch if the ranks' final parameters differ. If the
 /// strategy refuses the network or the optimizer, throws AgreedError.
 Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready);
-
-/// The callbacks for the options, in calling order: callbacks that set the learning rate come
-/// before callbacks that report it. `rate` is the learning rate of a step. `after_throughput`,
-/// which may be null, comes after Throughput and before the callbacks that show its numbers.
-/// StepLosses is not in the list.
-CallbackList MakeRunCallbacks(
-    Context& job, const TrainOptions& options, const std::function<double(uint64_t)>& rate,
-    std::unique_ptr<Callback> after_throughput);
-
-/// Converts an epoch's logs.
-EpochResult EpochResultOf(const Logs& logs);
-
-/// Like Train, on the GPU of `ready`. The CPU's network gets the parameters and the optimizer's
-/// state when a callback needs them: for a checkpoint, at the end of an epoch with checkpoints or
-/// early stopping, and at the end of training. Inside an epoch, the loss is not known.
-Trained TrainOnGpu(
-    Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready);
 
 /// Describes the training, one topic per line. Ends with a new line.
 std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready);

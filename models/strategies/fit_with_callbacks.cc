@@ -49,7 +49,7 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
 
   Network network =
       NetworkByName("B", {.classes = images.info.classes, .image = images.info.shape.height});
-  const auto device = MakeDevice(strategy->device());
+  const auto device = MakeDevice(*strategy);
   SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
   options.device = device.get();
   Sequential model(network.input, std::move(network.layers), options);

@@ -14,12 +14,13 @@ namespace dtrun::models {
 namespace {
 
 void CheckTree(Sequential& model) {
-  if (model.device().device().kind != DeviceKind::kCpu) {
+  if (model.device().index() >= 0) {
     throw Error(
         ErrorCode::kUnavailable,
         Text(
             "a deterministic sum of gradients on ", model.device().device().name(),
-            ": the sum is computed in host memory; expected a network on the CPU"));
+            ": the sum is computed in host memory; expected CudaDeviceOptions::parameters = "
+            "ParameterMemory::kHost"));
   }
   if (model.buffers().empty()) return;
   throw Error(
@@ -31,13 +32,16 @@ void CheckTree(Sequential& model) {
 
 void CheckDeviceOf(const Strategy& strategy, Sequential& model) {
   const Device here = model.device().device();
-  if (strategy.device() == here) return;
+  const bool in_gpu_memory = model.device().index() >= 0;
+  const bool fits = !strategy.parameters_in_host_memory() || !in_gpu_memory;
+  if (strategy.device() == here && fits) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
           "strategy ", strategy.name(), " has this replica on ", strategy.device().name(),
-          ", but the network is on ", here.name(),
-          "; pass MakeDevice(strategy.device()) as SequentialOptions::device"));
+          strategy.parameters_in_host_memory() ? " and its parameters in host memory" : "",
+          ", but the network is on ", here.name(), in_gpu_memory ? ", with its parameters" : "",
+          "; pass MakeDevice(strategy) as SequentialOptions::device"));
 }
 
 // The options for the optimizer's steps.

@@ -37,7 +37,7 @@ void Train(dtrun::Context& job, const char* name) {
   const Shape input = network.input;
   LayerList layers = std::move(network.layers);
   // The CPU, or the GPU that the strategy names.
-  const auto device = MakeDevice(strategy->device());
+  const auto device = MakeDevice(*strategy);
   Sequential model(
       input, std::move(layers),
       {.micro_batch = kExamples, .micro_batches = 1, .device = device.get()});

@@ -274,7 +274,8 @@ TEST_CASE("a strategy that cannot be made is the same error with advice on all r
       refusals(1, Backend::kShm, "one_device:cpu,cpu") ==
       on_all(1, "strategy one_device: takes one device, found 'one_device:cpu,cpu'"));
   CHECK(
-      refusals(1, Backend::kShm, "default:cpu") == on_all(1, "strategy default: takes no devices"));
+      refusals(1, Backend::kShm, "default:cpu,cpu") ==
+      on_all(1, "strategy default: takes one device, found 'default:cpu,cpu'"));
   CHECK(
       OnRanks(
           2, Backend::kShm,

@@ -14,7 +14,7 @@
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "models/gpu/device_network.h"
+#include "models/gpu/cuda_network.h"
 #include "models/gpu/layer_args.h"
 
 namespace dtrun::testing {
@@ -126,7 +126,8 @@ inline void CheckNear(const std::vector<float>& got, const Doubles& expected, do
 
 template <typename Args>
 void RunKernel(const std::string& name, const gpu::Shape& shape, const Args& args) {
-  models::Launch(TestStream().device(), name, shape, TestStream().get(), args);
+  models::LayerImageWith(name).Launch(
+      TestStream().device(), name.c_str(), shape, TestStream().get(), args);
   TestStream().Synchronize();
 }
 

@@ -58,6 +58,9 @@ TEST_CASE("a custom loop trains on the GPUs that its strategy names as on the CP
   CHECK(
       test_loss(2, "mirrored:cuda:0,cuda:1") ==
       Approx(test_loss(2, "mirrored:cpu,cpu")).epsilon(1e-2));
+  CHECK(
+      test_loss(2, "central_storage:gpu:*") ==
+      Approx(test_loss(2, "central_storage")).epsilon(1e-2));
   const CommandResult restored =
       program.Run(1, {"restore_without_strategy", "A", "training_checkpoints", program.data()});
   CHECK_THAT(restored.out, Contains("without a strategy: loss "));
@@ -97,8 +100,7 @@ TEST_CASE("strategies refuse GPUs that are missing, repeated or mixed with the C
       refusal(2, "mirrored:cuda:1,cuda:1"),
       Contains("strategy mirrored: found cuda:1 twice; expected another GPU for each rank"));
   CHECK_THAT(
-      refusal(2, "central_storage:cuda:0,cuda:1"),
-      Contains("strategy 'central_storage': device cuda:0: the variables are in host memory"));
+      refusal(3, "mirrored:gpu:*"), Contains("3 ranks on a host with 2 GPUs for them; expected"));
 }
 
 }  // namespace
