@@ -282,8 +282,8 @@ void Print(const json& row) {
   } else {
     std::printf(
         "Adam, %llu parameters: %10.1f us, %.3f of the copy's rate\n",
-        static_cast<unsigned long long>(row["parameters"].get<uint64_t>()),
-        row["us"].get<double>(), row["share"].get<double>());
+        static_cast<unsigned long long>(row["parameters"].get<uint64_t>()), row["us"].get<double>(),
+        row["share"].get<double>());
   }
   std::fflush(stdout);
 }

@@ -34,6 +34,8 @@ typedef struct dtrun_error dtrun_error;
 typedef struct dtrun_context dtrun_context;
 /// A fixed set of ranks that exchange data.
 typedef struct dtrun_communicator dtrun_communicator;
+/// Replicas of one process, each a thread with a rank of its own.
+typedef struct dtrun_replicas dtrun_replicas;
 /// Memory that dtrun allocated, or GPU memory of the program that dtrun registered.
 typedef struct dtrun_memory dtrun_memory;
 /// A started operation.
@@ -202,6 +204,21 @@ DTRUN_API dtrun_error* dtrun_timeline_start(dtrun_context* context, const char* 
 /// in the trace event format of Chrome and Perfetto. Then another timeline may be started.
 /// dtrun_shutdown stops a running timeline.
 DTRUN_API dtrun_error* dtrun_timeline_stop(dtrun_context* context);
+/// Prepares `count` replicas in this process, 1 to 1024. The context outlives them.
+DTRUN_API dtrun_error* dtrun_replicas_create(
+    dtrun_context* context, int32_t count, dtrun_replicas** replicas);
+/// Makes the calling thread replica `index`. Collective over the replicas: `count` threads call it
+/// at the same time, each with another index. `*world` is the communicator of all replicas, as this
+/// thread uses it. It belongs to `replicas`.
+DTRUN_API dtrun_error* dtrun_replicas_join(
+    dtrun_replicas* replicas, int32_t index, dtrun_communicator** world);
+/// Ends replica `index`, in its thread, before `dtrun_replicas_destroy`. If `failed` is 0: waits
+/// for the end of all replicas, or DTRUN_MISMATCH if one is still in an operation. If `failed` is
+/// not 0: operations of the other replicas that wait for this one end with DTRUN_PEER_LOST.
+DTRUN_API dtrun_error* dtrun_replicas_leave(
+    dtrun_replicas* replicas, int32_t index, int32_t failed);
+/// Frees the replicas, after their threads have ended.
+DTRUN_API void dtrun_replicas_destroy(dtrun_replicas* replicas);
 /// The number of GPUs that this process can use. If there are none: DTRUN_UNAVAILABLE, with the
 /// reason.
 DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);

@@ -220,8 +220,7 @@ inline Communicator AdmitAlone(
   const std::string spec = SpecText(name, devices.names());
   return Admit(job, spec, [&] {
     CheckAlone(job, name);
-    if (devices.names().size() > 1)
-      RefuseStrategy(name, "takes one device, found '" + spec + "'");
+    if (devices.names().size() > 1) RefuseStrategy(name, "takes one device, found '" + spec + "'");
     devices.Check(job, name);
   });
 }
@@ -276,10 +275,11 @@ class MultiWorkerMirroredStrategy : public MirroringStrategy {
   /// devices. kUnavailable as in OneDeviceStrategy.
   explicit MultiWorkerMirroredStrategy(const StrategyJob& job, const ReplicaDevices& devices = {})
       : MirroringStrategy(job, devices, [&] {
-          return detail::Admit(job, detail::SpecText("multi_worker_mirrored", devices.names()), [&] {
-            if (job.context != nullptr) job.context->CheckTfConfig();
-            devices.Check(job, "multi_worker_mirrored");
-          });
+          return detail::Admit(
+              job, detail::SpecText("multi_worker_mirrored", devices.names()), [&] {
+                if (job.context != nullptr) job.context->CheckTfConfig();
+                devices.Check(job, "multi_worker_mirrored");
+              });
         }) {}
   std::string name() const override { return "multi_worker_mirrored"; }
 };

@@ -205,7 +205,8 @@ std::string Product::Key() const {
         AlignmentOf(matrix.data), ", ");
   };
   return Text(
-      text(options_.a), text(options_.b), text(options_.c), options_.tf32 == Tf32::kAllowed ? "TF32, " : "",
+      text(options_.a), text(options_.b), text(options_.c),
+      options_.tf32 == Tf32::kAllowed ? "TF32, " : "",
       options_.selection == Selection::kFirst ? "the first, " : "", workspace_.bytes, " bytes, ",
       stream_.device().name(), " with ", stream_.device().multiprocessors());
 }
@@ -219,8 +220,8 @@ void Product::Enqueue(const cublasLtMatmulAlgo_t& algorithm) {
   const float one = 1, zero = 0;
   CublasLt::Check(
       cublas_.cublasLtMatmul(
-          handle_, product_, &one, options_.b.data, b_, options_.a.data, a_, &zero,
-          options_.c.data, c_, options_.c.data, c_, &algorithm, workspace_.data, workspace_.bytes,
+          handle_, product_, &one, options_.b.data, b_, options_.a.data, a_, &zero, options_.c.data,
+          c_, options_.c.data, c_, &algorithm, workspace_.data, workspace_.bytes,
           reinterpret_cast<cudaStream_t>(stream_.get())),
       "cublasLtMatmul");
 }

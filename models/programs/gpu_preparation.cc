@@ -28,7 +28,8 @@ struct NamedGpus {
   explicit operator bool() const { return any || !devices.empty(); }
 };
 
-/// The GPUs in the name of a strategy. Empty for lists without a GPU. Throws Error kInvalidArgument for a list of GPUs and other devices.
+/// The GPUs in the name of a strategy. Empty for lists without a GPU. Throws Error kInvalidArgument
+/// for a list of GPUs and other devices.
 NamedGpus GpusNamedIn(const std::string& strategy);
 
 /// The input of ChooseDevice on this rank, without the existing GPUs. Throws Error kInvalidArgument
@@ -139,8 +140,7 @@ std::unique_ptr<ComputeDevice> MakeChosenDevice(const Context& job, const Prepar
 
 std::unique_ptr<Strategy> MakeChosenStrategy(Context& job, const Preparation& ready) {
   if (!ready.on_gpu()) return MakeNamedStrategy(job, ready.options.strategy);
-  return MakeNamedStrategy(
-      job, ready.options.strategy, Device{DeviceKind::kCuda, ready.gpu.index});
+  return MakeNamedStrategy(job, ready.options.strategy, Device{DeviceKind::kCuda, ready.gpu.index});
 }
 
 void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& ready) {

@@ -284,25 +284,9 @@ TEST_CASE("gpu_cnn_perf compares step times with rates that it measures") {
   TemporaryFolder folder;
   const CommandResult result = testing::Run(
       {.argv = {
-           "bench/gpu_cnn_perf",
-           "--network",
-           "mlp",
-           "--dtype",
-           "f32,bf16",
-           "--batch",
-           "4,8",
-           "--steps",
-           "2",
-           "--rounds",
-           "1",
-           "--copy-bytes",
-           "65536",
-           "--matrix",
-           "32",
-           "--parameters",
-           "1000",
-           "--json",
-           folder / "rows.json"}});
+           "bench/gpu_cnn_perf", "--network", "mlp", "--dtype", "f32,bf16", "--batch", "4,8",
+           "--steps", "2", "--rounds", "1", "--copy-bytes", "65536", "--matrix", "32",
+           "--parameters", "1000", "--json", folder / "rows.json"}});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   std::ifstream stream(folder / "rows.json");
