@@ -18,31 +18,48 @@ struct Verdict {
   uint32_t failure, host;
 };
 
+// Whether the ranks of a host have found `failure` themselves. The other failures are verdicts
+// about several hosts: a verdict of one rank ends all ranks of its host, and a rank may be ended so
+// before it tells its own state. The hosts that hear such a second-hand state must still find the
+// cause.
+__device__ inline bool IsFirstHand(uint64_t failure) {
+  return failure == kDisagreed || failure == kTimedOut || failure == kLost ||
+         failure == kGaveUpAcross;
+}
+
 __device__ inline uint32_t Elsewhere(uint64_t failure) {
   return failure == kDisagreed || failure == kHostsDisagreed || failure == kDisagreedElsewhere
              ? kDisagreedElsewhere
              : kFailedElsewhere;
 }
 
+// The cause comes first: a failure within a host, then a difference between this host and another.
 __device__ inline Verdict Judge(const VerdictArgs& args) {
   if (gpu::LoadAcquire(&args.group.report->abort) != kNone) return {kGaveUpAcross, 0};
   for (int h = 0; h < args.hosts; ++h) {
     const HostState& state = args.states[h];
-    if (state.failure != kNone) return {Elsewhere(state.failure), static_cast<uint32_t>(h)};
+    if (IsFirstHand(state.failure)) return {Elsewhere(state.failure), static_cast<uint32_t>(h)};
   }
   for (int h = 0; h < args.hosts; ++h) {
     if (args.states[h].signature != args.signature)
       return {kHostsDisagreed, static_cast<uint32_t>(h)};
   }
+  for (int h = 0; h < args.hosts; ++h) {
+    const HostState& state = args.states[h];
+    if (state.failure != kNone) return {Elsewhere(state.failure), static_cast<uint32_t>(h)};
+  }
   return {kNone, 0};
 }
 
+// Other ranks of the host may do the same at the same time. So each rank writes only its own entry
+// of `calls`: the entry of `by` is then written, whichever rank is the last.
 __device__ inline void EndGroup(const VerdictArgs& args, const Verdict& verdict) {
+  const int own = args.group.rank;
   for (int r = 0; r < args.group.size; ++r) {
     Poison& poison = ArenaOf(args, r).poison;
-    for (int of = 0; of < args.group.size; ++of)
-      poison.calls[of] = of == args.group.rank ? args.call : 0;
-    poison.by = static_cast<uint32_t>(args.group.rank);
+    poison.calls[own] = args.call;
+    __threadfence_system();
+    poison.by = static_cast<uint32_t>(own);
     poison.missing = verdict.host;
     gpu::StoreRelease(&poison.failure, verdict.failure);
   }

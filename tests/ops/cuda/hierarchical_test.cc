@@ -17,6 +17,8 @@
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "ops/collective/host_map.h"
+#include "ops/cuda/cuda_ipc_group.h"
+#include "ops/cuda/kernel_protocol.h"
 #include "ops/hierarchical/hierarchical_device_group.h"
 #include "tests/conformance/suite.h"
 #include "tests/ops/cuda/device_job.h"
@@ -398,6 +400,38 @@ TEST_CASE("a disagreement between hosts is a mismatch on all ranks with equal or
   if (!CanRun(kImpatient)) return;
   ExpectBothHostsNamed(HostsDisagree(11), 11);
   ExpectBothHostsNamed(UnderWay().more_on_a_host.get(), kFew);
+}
+
+// Returns the error of a host's only rank, whose call has signature 1. The other host's state says
+// `failure`.
+std::string Judged(uint64_t signature, ops::cuda::Failure failure) {
+  const Texts texts = RunHosts({.hosts = {0}}, [&](Communicator& communicator) {
+    const gpu::Device& device = gpu::Device::Get(0);
+    const auto group = ops::cuda::CreateHostGroup(communicator, device, {"h0", "h1"});
+    const gpu::DeviceScope scope(device);
+    const gpu::Stream stream(device);
+    const ops::cuda::HostState states[] = {{1, ops::cuda::kNone}, {signature, failure}};
+    const gpu::DeviceMemory memory(device, sizeof states);
+    gpu::CopyToDevice(gpu::AddressOf(memory.as<void>()), states, sizeof states, stream.get());
+    group->HearHosts(memory.as<void>(), 1, stream.get());
+    stream.Synchronize();
+    group->Check();
+  });
+  return texts[0];
+}
+
+TEST_CASE("a host that has heard of a disagreement before it tells its state hides no cause") {
+  const std::string between_hosts =
+      "the ranks disagree on a collective on GPUs: rank 0 (h0) called call 0; on host h1, "
+      "something "
+      "else was called";
+  const std::string within_h1 =
+      "rank 0 (h0) called call 0 on a GPU, in which the ranks of host h1 disagree; the errors of "
+      "those ranks name the difference";
+  CHECK(Judged(2, ops::cuda::kNone) == between_hosts);
+  CHECK(Judged(2, ops::cuda::kHostsDisagreed) == between_hosts);
+  CHECK(Judged(2, ops::cuda::kDisagreed) == within_h1);
+  CHECK(Judged(1, ops::cuda::kHostsDisagreed) == within_h1);
 }
 
 TEST_CASE("ranks with different calls and host_staged between hosts get an error with each call") {
