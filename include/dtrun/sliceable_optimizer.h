@@ -1,7 +1,7 @@
 #ifndef DTRUN_SLICEABLE_OPTIMIZER_H_
 #define DTRUN_SLICEABLE_OPTIMIZER_H_
 
-#include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/block_device.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
@@ -133,9 +133,6 @@ class SliceableOptimizer : public virtual Optimizer {
     memory_.emplace_back((bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t));
     return Buffer(memory_.back().data(), parameter.value.count, dtype);
   }
-  /// Returns the sum of the squares of `values`, which are f32 or f64: the values or the gradient
-  /// of a parameter. The default reads host memory.
-  virtual double SquaredNormOf(const Buffer& values) { return detail::SquaredNorm(values); }
 
  private:
   // Only an optimizer that is not sharded needs the whole state.
@@ -167,15 +164,22 @@ class SliceableOptimizer : public virtual Optimizer {
   }
 
   std::vector<ParameterNorms> LocalNorms() {
-    std::vector<ParameterNorms> norms;
+    std::vector<Buffer> buffers;
     for (const Parameter& parameter : parameters()) {
       CheckFloat(parameter, "value", parameter.value.dtype);
-      double gradient = 0;
-      if (HasGradient(parameter)) {
-        CheckFloat(parameter, "gradient", parameter.gradient.dtype);
-        gradient = std::sqrt(SquaredNormOf(parameter.gradient));
-      }
-      norms.push_back({gradient, std::sqrt(SquaredNormOf(parameter.value))});
+      buffers.push_back(parameter.value);
+      if (!HasGradient(parameter)) continue;
+      CheckFloat(parameter, "gradient", parameter.gradient.dtype);
+      buffers.push_back(parameter.gradient);
+    }
+    const std::vector<double> squares = detail::SquaredNorms(buffers);
+    std::vector<ParameterNorms> norms;
+    size_t next = 0;
+    for (const Parameter& parameter : parameters()) {
+      ParameterNorms of;
+      of.value = std::sqrt(squares[next++]);
+      if (HasGradient(parameter)) of.gradient = std::sqrt(squares[next++]);
+      norms.push_back(of);
     }
     return norms;
   }

@@ -31,9 +31,8 @@ gpu::Kernels& LayerImageWith(const std::string& kernel) {
       *new gpu::Kernels(dtrun_model_layer_update_kernels, "model_layer_update_kernels");
   const std::pair<const char*, gpu::Kernels&> images[] = {
       {"dtrun_layer_batch_norm", norm}, {"dtrun_layer_channel_sums", norm},
-      {"dtrun_layer_axpy", update},     {"dtrun_layer_sum_of_squares", update},
-      {"dtrun_layer_adam", update},     {"dtrun_layer_descend", update},
-      {"dtrun_layer_lamb", update},
+      {"dtrun_layer_axpy", update},     {"dtrun_layer_adam", update},
+      {"dtrun_layer_descend", update},  {"dtrun_layer_lamb", update},
   };
   for (const auto& [beginning, image] : images)
     if (kernel.rfind(beginning, 0) == 0) return image;
@@ -92,19 +91,6 @@ class CudaDevice : public ComputeDevice {
   }
 
   void Synchronize() override { stream_.Synchronize(); }
-
-  double SumOfSquares(const Buffer& values) override {
-    LaunchLayer(
-        stream_, "sum_of_squares", {kBlocks, 256},
-        LayerSumOfSquaresArgs{
-            static_cast<const float*>(values.data), results(), partials(), counter(),
-            values.count});
-    double result = 0;
-    const gpu::DeviceScope scope(stream_.device());
-    gpu::CopyToHost(&result, sums_.address(), sizeof result, stream_.get());
-    stream_.Synchronize();
-    return result;
-  }
 
   void AddScaled(const Buffer& from, float factor, const Buffer& to) override {
     Enqueue(

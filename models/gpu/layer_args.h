@@ -314,15 +314,6 @@ struct LayerAxpyArgs {
   float factor;
 };
 
-/// dtrun_layer_sum_of_squares: in f64.
-struct LayerSumOfSquaresArgs {
-  const float* values;
-  double* sum;         // one
-  double* partials;    // (blocks)
-  uint32_t* counters;  // (1)
-  uint64_t count;
-};
-
 // The updates make the same operations in the same order as models/optim/update_rules.h. A descent
 // rounds each operation separately, so its results have the bits of the CPU. The compilers may join
 // a product and a sum of Adam and Lamb, here and on the CPU, so their last bits can differ.

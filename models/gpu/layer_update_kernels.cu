@@ -34,12 +34,6 @@ DTRUN_KERNEL(dtrun_layer_axpy, LayerAxpyArgs) {
   ForEachOfArray(args.count, [&](uint64_t i) { args.to[i] += args.factor * args.from[i]; });
 }
 
-DTRUN_KERNEL(dtrun_layer_sum_of_squares, LayerSumOfSquaresArgs) {
-  double sum[1] = {};
-  ForEachOfArray(args.count, [&](uint64_t i) { sum[0] += Square(args.values[i]); });
-  SumGrid<1>(sum, args.partials, args.counters, [&](const double* total) { *args.sum = total[0]; });
-}
-
 DTRUN_KERNEL(dtrun_layer_adam, LayerAdamArgs) {
   ForEachOfArray(args.count, [&](uint64_t i) {
     float &m = args.m[i], &v = args.v[i], &value = args.values[i];

@@ -4,6 +4,7 @@
 #include "models/layers/sequential.h"
 
 #include <dtrun/error.h>
+#include <dtrun/sliceable_optimizer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -146,7 +147,7 @@ double Sequential::RegularizationLoss() const {
     if (l2_[i] == 0) continue;
     const Buffer& value = parameters_[i].value;
     loss += l2_[i] * (value.device < 0 ? SumOfSquares(Floats(value), value.count)
-                                       : device_.SumOfSquares(value));
+                                       : detail::SquaredNorms({value})[0]);
   }
   return loss;
 }

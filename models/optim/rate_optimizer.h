@@ -34,7 +34,6 @@ class PlacedOptimizer : public RateOptimizer, public SliceableOptimizer {
   Buffer AllocateState(const Parameter& parameter, DType dtype) override {
     return device_.Allocate(parameter.value.count, dtype, state_memory_.emplace_back());
   }
-  double SquaredNormOf(const Buffer& values) override { return device_.SumOfSquares(values); }
 
  private:
   UpdateDevice& device_;

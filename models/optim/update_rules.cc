@@ -86,8 +86,6 @@ void UpdateDevice::Copy(const Buffer& from, const Buffer& to) {
   if (from.count > 0) std::memcpy(to.data, from.data, from.bytes());
 }
 
-double UpdateDevice::SumOfSquares(const Buffer& values) { return detail::SquaredNorm(values); }
-
 void UpdateDevice::Lamb(
     const float* gradient, size_t count, const LambFactors& factors, double rate, bool adapts,
     float* m, float* v, float* value) {

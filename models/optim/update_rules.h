@@ -73,8 +73,6 @@ class UpdateDevice {
   /// Copies between buffers of the host and of this device, and waits for the end. Both have the
   /// same number of bytes.
   virtual void Copy(const Buffer& from, const Buffer& to);
-  /// Returns the sum of the squares of floats.
-  virtual double SumOfSquares(const Buffer& values);
 
   virtual void Adam(
       const float* gradient, size_t count, const AdamFactors& factors, float* m, float* v,

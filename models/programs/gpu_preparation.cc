@@ -133,7 +133,7 @@ std::unique_ptr<ComputeDevice> MakeChosenDevice(const Context& job, const Prepar
   const std::string memory = job.option("gpu_memory_bytes").value_or("all");
   if (memory != "all") gpu.memory_bytes = std::stoull(memory);
   const bool in_host_memory = options.deterministic > 0 || options.adasum ||
-                              options.strategy == "central_storage" || options.dtype == "f16";
+                              options.strategy == "central_storage";
   if (in_host_memory) gpu.parameters = ParameterMemory::kHost;
   return MakeCudaDevice(gpu);
 }

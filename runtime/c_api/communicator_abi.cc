@@ -4,18 +4,21 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "dtrun/c.h"
 #include "dtrun/c_device_registration.h"
 #include "dtrun/error.h"
 #include "dtrun/types.h"
 #include "ops/communicator/communicator_base.h"
 #include "runtime/c_api/handles.h"
+#include "runtime/device/block_device.h"
 #include "runtime/device/device_gradients.h"
 
 namespace {
 
 using dtrun::Error;
 using dtrun::ErrorCode;
+using dtrun::base::Text;
 using dtrun::detail::FromC;
 using dtrun::runtime::c_api::CheckNotNull;
 using dtrun::runtime::c_api::Destroy;
@@ -290,10 +293,69 @@ dtrun_error* dtrun_clear(dtrun_buffer buffer) {
     const dtrun::Buffer cleared = dtrun::detail::FromC(buffer);
     if (cleared.count == 0) return;
     CheckNotNull(buffer.data, "data of the buffer");
-    if (cleared.device >= 0)
-      dtrun::runtime::ClearOnDevice(cleared);
-    else
-      std::memset(cleared.data, 0, cleared.bytes());
+    dtrun::runtime::BlockDeviceOf(cleared).Clear(cleared);
+  });
+}
+
+dtrun_error* dtrun_copy(dtrun_buffer from, dtrun_buffer to) {
+  return Guard([&] {
+    const dtrun::Buffer source = dtrun::detail::FromC(from), target = dtrun::detail::FromC(to);
+    if (source.bytes() != target.bytes() ||
+        (source.device >= 0 && target.device >= 0 && source.device != target.device)) {
+      throw dtrun::Error(
+          dtrun::ErrorCode::kInvalidArgument,
+          Text(
+              "a copy of ", source.bytes(), " bytes on device ", source.device, " to ",
+              target.bytes(), " bytes on device ", target.device,
+              "; expected equal sizes, and one GPU at most"));
+    }
+    if (source.count == 0) return;
+    CheckNotNull(from.data, "data of the source");
+    CheckNotNull(to.data, "data of the target");
+    dtrun::runtime::Copy(source, target);
+  });
+}
+
+dtrun_error* dtrun_multiply(dtrun_buffer buffer, double factor) {
+  return Guard([&] {
+    const dtrun::Buffer changed = dtrun::detail::FromC(buffer);
+    if (changed.dtype != dtrun::DType::kF32 && changed.dtype != dtrun::DType::kF64) {
+      throw dtrun::Error(
+          dtrun::ErrorCode::kInvalidArgument,
+          Text("multiplies a buffer of ", dtrun::NameOf(changed.dtype), "; expected f32 or f64"));
+    }
+    if (changed.count == 0) return;
+    CheckNotNull(buffer.data, "data of the buffer");
+    dtrun::runtime::BlockDeviceOf(changed).Multiply(changed, factor);
+  });
+}
+
+namespace {
+
+std::vector<dtrun::Buffer> ReadBuffers(const dtrun_buffer* buffers, size_t count) {
+  std::vector<dtrun::Buffer> list;
+  if (count > 0) CheckNotNull(buffers, "buffers");
+  for (size_t i = 0; i < count; ++i) {
+    list.push_back(dtrun::detail::FromC(buffers[i]));
+    if (list.back().count > 0) CheckNotNull(list.back().data, "data of a buffer");
+  }
+  return list;
+}
+
+}  // namespace
+
+dtrun_error* dtrun_squared_norms(const dtrun_buffer* buffers, size_t count, double* norms) {
+  return Guard([&] {
+    if (count > 0) CheckNotNull(norms, "norms");
+    const std::vector<double> sums = dtrun::runtime::SquaredNorms(ReadBuffers(buffers, count));
+    std::copy(sums.begin(), sums.end(), norms);
+  });
+}
+
+dtrun_error* dtrun_find_non_finite(const dtrun_buffer* buffers, size_t count, size_t* index) {
+  return Guard([&] {
+    CheckNotNull(index, "index");
+    *index = dtrun::runtime::FindNonFinite(ReadBuffers(buffers, count)).value_or(count);
   });
 }
 

@@ -22,14 +22,6 @@ class GpuGradients : public DeviceGradients {
   void* trainer_stream() const override { return trainer_; }
   void* reduction_stream() const override { return reductions_.get(); }
 
-  void Copy(const Buffer& to, const void* from) override {
-    const gpu::DeviceScope scope(device_);
-    gpu::CopyOnDevice(gpu::AddressOf(to.data), gpu::AddressOf(from), to.bytes(), trainer_);
-  }
-  void Clear(const Buffer& buffer) override {
-    const gpu::DeviceScope scope(device_);
-    gpu::Fill(gpu::AddressOf(buffer.data), 0, buffer.bytes(), trainer_);
-  }
   void BeginReduction() override {
     begin_.Record(trainer_);
     begin_.Delay(reductions_.get());
@@ -56,11 +48,6 @@ class GpuGradients : public DeviceGradients {
 
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_stream) {
   return std::make_unique<GpuGradients>(gpu::Device::Get(device), trainer_stream);
-}
-
-void ClearOnDevice(const Buffer& buffer) {
-  const gpu::DeviceScope scope(gpu::Device::Get(buffer.device));
-  gpu::Fill(gpu::AddressOf(buffer.data), 0, buffer.bytes(), static_cast<CUstream>(buffer.stream));
 }
 
 int CudaDeviceCount() { return gpu::DeviceCount(); }

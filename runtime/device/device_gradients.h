@@ -5,13 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "dtrun/types.h"
-
 namespace dtrun::runtime {
 
-/// The gradients of one trainer on a GPU. They are copied and cleared in the trainer's stream and
-/// reduced in a second stream, so that a bucket is reduced while the backward pass goes on. The
-/// host waits only in Synchronize. Throws Error kSystem if the driver fails.
+/// The streams of one trainer's gradients on a GPU. They are copied and cleared in the trainer's
+/// stream and reduced in a second stream, so that a bucket is reduced while the backward pass goes
+/// on. The host waits only in Synchronize. Throws Error kSystem if the driver fails.
 class DeviceGradients {
  public:
   virtual ~DeviceGradients() = default;
@@ -20,9 +18,6 @@ class DeviceGradients {
   virtual void* trainer_stream() const = 0;
   virtual void* reduction_stream() const = 0;
 
-  /// Enqueue into the trainer's stream.
-  virtual void Copy(const Buffer& to, const void* from) = 0;
-  virtual void Clear(const Buffer& buffer) = 0;
   /// Reductions that start from now on run after the trainer's work so far.
   virtual void BeginReduction() = 0;
   /// Work that the trainer enqueues from now on runs after all reductions so far.
@@ -34,9 +29,6 @@ class DeviceGradients {
 /// Built twice: from device_gradients.cc if the CUDA toolkit is found, otherwise from
 /// no_device_gradients.cc. Throws Error kUnavailable if there are no GPUs.
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_stream);
-
-/// Fills a buffer on a GPU with zeros, in the buffer's stream. Throws the same errors.
-void ClearOnDevice(const Buffer& buffer);
 
 /// The number of GPUs that this process can use, at least 1. Throws Error kUnavailable, with the
 /// reason, if there are none. Built twice, like MakeDeviceGradients.

@@ -1,4 +1,5 @@
 #include "dtrun/error.h"
+#include "runtime/device/block_device.h"
 #include "runtime/device/device_gradients.h"
 
 namespace dtrun::runtime {
@@ -17,6 +18,6 @@ const CudaDevice& DescribeCudaDevice(int) { NoGpu(); }
 
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int, void*) { NoGpu(); }
 
-void ClearOnDevice(const Buffer&) { NoGpu(); }
+BlockDevice& CudaBlockDevice(int) { NoGpu(); }
 
 }  // namespace dtrun::runtime

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dtrun/error.h"
+#include "runtime/device/block_device.h"
 #include "runtime/device/device_gradients.h"
 
 namespace dtrun::runtime {
@@ -88,9 +89,7 @@ class DeviceBlock : public GradientBlock {
         gpu_(std::move(gpu)),
         memory_(communicator.AllocateOnDevice(device, plan.block_bytes)) {}
 
-  Buffer gradient(size_t i) const override {
-    return OnDevice(GradientAt(*memory_, i), gpu_->trainer_stream());
-  }
+  Buffer gradient(size_t i) const override { return Here(GradientAt(*memory_, i)); }
   Buffer bucket(size_t b) const override {
     return OnDevice(BucketAt(*memory_, b), gpu_->reduction_stream());
   }
@@ -102,11 +101,10 @@ class DeviceBlock : public GradientBlock {
   bool flags_are_apart() const override { return true; }
 
   void Copy(const Buffer& to, const void* from, const std::function<void()>&) override {
-    gpu_->Copy(to, from);
+    const Buffer source(const_cast<void*>(from), to.count, to.dtype);
+    runtime::Copy(Here(source), Here(to));
   }
-  void Clear(const Buffer& buffer) override {
-    if (buffer.count > 0) gpu_->Clear(buffer);
-  }
+  void Clear(const Buffer& buffer) override { BlockDeviceOf(Here(buffer)).Clear(Here(buffer)); }
   void BeginReduction() override { gpu_->BeginReduction(); }
   void EndReductions() override { gpu_->EndReductions(); }
   void Register(ops::Communicator& communicator, const std::vector<Gradient>& gradients) override;
@@ -125,6 +123,7 @@ class DeviceBlock : public GradientBlock {
   }
 
  private:
+  Buffer Here(Buffer buffer) const { return OnDevice(buffer, gpu_->trainer_stream()); }
   Buffer OnDevice(Buffer buffer, void* stream) const {
     buffer.stream = stream;
     buffer.device = device_;

@@ -18,6 +18,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "runtime/device/block_device.h"
 #include "runtime/job/rank_agreement.h"
 #include "runtime/step/owned_share.h"
 
@@ -52,32 +53,6 @@ std::vector<int> HostsOf(const ops::Communicator& communicator) {
 const base::Clock& SteadyClock() {
   static const base::SteadyClock steady;
   return steady;
-}
-
-// Adds up independent parts, so that the compiler can use vector instructions.
-template <typename T>
-double SumInParts(const T* values, uint64_t count) {
-  constexpr uint64_t kParts = 16;
-  double parts[kParts] = {};
-  uint64_t i = 0;
-  for (; i + kParts <= count; i += kParts) {
-    for (uint64_t k = 0; k < kParts; ++k) {
-      const auto value = static_cast<double>(values[i + k]);
-      parts[k] += value * value;
-    }
-  }
-  for (; i < count; ++i)
-    parts[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  double sum = 0;
-  for (const double part : parts) sum += part;
-  return sum;
-}
-
-// For f32 or f64. Adds in f64, in a fixed order.
-double SumOfSquares(const Buffer& buffer) {
-  if (buffer.dtype == DType::kF64)
-    return SumInParts(static_cast<const double*>(buffer.data), buffer.count);
-  return SumInParts(static_cast<const float*>(buffer.data), buffer.count);
 }
 
 }  // namespace
@@ -335,7 +310,7 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
     throw Error(
         ErrorCode::kInvalidArgument,
         "norms were requested before the reduction; complete the reduction first");
-  std::vector<double> sums(2 * size());
+  std::vector<Buffer> own_gradients, own_values;
   for (size_t i = 0; i < size(); ++i) {
     const DType dtype = parameters_[i].value.dtype;
     if (dtype != DType::kF32 && dtype != DType::kF64) {
@@ -345,9 +320,13 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
                                            NameOf(dtype), "; expected f32 or f64"));
     }
     const ShardSlice own = plan_.Owned(i, own_rank());
-    sums[i] = SumOfSquares(gradient(i).Slice(own.first, own.count));
-    if (values != nullptr) sums[size() + i] = SumOfSquares(value(i).Slice(own.first, own.count));
+    own_gradients.push_back(gradient(i).Slice(own.first, own.count));
+    own_values.push_back(value(i).Slice(own.first, own.count));
   }
+  std::vector<double> sums = runtime::SquaredNorms(own_gradients);
+  if (values != nullptr)
+    for (const double sum : runtime::SquaredNorms(own_values)) sums.push_back(sum);
+  sums.resize(2 * size());
   const Buffer all(sums.data(), sums.size());
   if (host_) {
     // Hosts with different numbers of ranks round differently, so all ranks take the sums of rank

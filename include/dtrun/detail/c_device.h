@@ -41,6 +41,25 @@ DTRUN_API dtrun_error* dtrun_describe_cuda_device(
 /// Fills a buffer with zeros. On a GPU, the fill is enqueued into the buffer's stream.
 DTRUN_API dtrun_error* dtrun_clear(dtrun_buffer buffer);
 
+/// Copies a buffer of the host or a GPU to another buffer with the same number of bytes. On one
+/// GPU, the copy is enqueued into the stream of `to`. Between the host and a GPU, the copy follows
+/// the work in the GPU's stream and is complete when the call returns.
+DTRUN_API dtrun_error* dtrun_copy(dtrun_buffer from, dtrun_buffer to);
+
+/// Multiplies a buffer of f32 or f64 by a factor. On a GPU, the work is enqueued into the buffer's
+/// stream.
+DTRUN_API dtrun_error* dtrun_multiply(dtrun_buffer buffer, double factor);
+
+/// Computes the sums of squares of buffers of f32 or f64, in f64 and in a fixed order. The bits do
+/// not depend on the place of a buffer. On a GPU, the call waits for the buffer's stream.
+DTRUN_API dtrun_error* dtrun_squared_norms(
+    const dtrun_buffer* buffers, size_t count, double* norms);
+
+/// Sets `*index` to the first of the buffers with an infinite or NaN element, or to `count` if
+/// there is none. On a GPU, the call waits for the buffer's stream.
+DTRUN_API dtrun_error* dtrun_find_non_finite(
+    const dtrun_buffer* buffers, size_t count, size_t* index);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #define DTRUN_DETAIL_GRADIENT_CHECKS_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/detail/block_device.h>
 #include <dtrun/error.h>
 #include <dtrun/objects.h>
 #include <dtrun/optimizer.h>
@@ -23,30 +24,11 @@
 namespace dtrun {
 namespace detail {
 
-/// Returns true if an element of a float type is infinite or NaN. False for other types.
-inline bool HasNonFinite(const Buffer& buffer) {
-  const auto any = [&](auto exponent) {
-    using Bits = decltype(exponent);
-    const auto* bytes = static_cast<const unsigned char*>(buffer.data);
-    bool found = false;
-    for (uint64_t i = 0; i < buffer.count; ++i) {
-      Bits bits;
-      std::memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
-      found = found | ((bits & exponent) == exponent);
-    }
-    return found;
-  };
-  switch (buffer.dtype) {
-    case DType::kF16: return any(uint16_t{0x7c00});
-    case DType::kBF16: return any(uint16_t{0x7f80});
-    case DType::kF32: return any(uint32_t{0x7f800000});
-    case DType::kF64: return any(uint64_t{0x7ff0000000000000});
-    default: return false;
-  }
-}
-
-/// 64-bit FNV-1a over words of eight bytes and the remaining bytes.
-inline uint64_t DigestOf(const Buffer& buffer) {
+/// 64-bit FNV-1a over words of eight bytes and the remaining bytes. Elements on a GPU go through
+/// host memory.
+inline uint64_t DigestOf(const Buffer& elements) {
+  const HostView view(elements);
+  const Buffer& buffer = view.buffer();
   uint64_t digest = 0xcbf29ce484222325u;
   const auto* bytes = static_cast<const unsigned char*>(buffer.data);
   uint64_t i = 0;
@@ -119,35 +101,11 @@ inline void CheckSameValues(
 
 // Clipping of DistributedOptimizer. Internal.
 
-/// Sum of squares of a gradient of f32 or f64, in f64, in four parts with a fixed order.
-inline double SquaredNorm(const Buffer& buffer) {
-  const auto sum = [&](const auto* values) {
-    double parts[4] = {0, 0, 0, 0};
-    for (uint64_t i = 0; i < buffer.count; ++i) {
-      const double value = static_cast<double>(values[i]);
-      parts[i % 4] += value * value;
-    }
-    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
-  };
-  return buffer.dtype == DType::kF64 ? sum(static_cast<const double*>(buffer.data))
-                                     : sum(static_cast<const float*>(buffer.data));
-}
-
-inline void Multiply(const Buffer& buffer, double factor) {
-  if (buffer.dtype == DType::kF64) {
-    auto* values = static_cast<double*>(buffer.data);
-    for (uint64_t i = 0; i < buffer.count; ++i) values[i] *= factor;
-  } else {
-    auto* values = static_cast<float*>(buffer.data);
-    for (uint64_t i = 0; i < buffer.count; ++i) values[i] *= static_cast<float>(factor);
-  }
-}
-
 /// Clips gradients so that their common norm is at most `most`. `scale`: the loss scale; the norms
 /// are those of the gradients divided by it. Returns the norm before clipping.
 inline double ClipByNorm(const std::vector<Buffer>& gradients, double most, double scale = 1) {
   double squares = 0;
-  for (const Buffer& gradient : gradients) squares += SquaredNorm(gradient);
+  for (const double each : SquaredNorms(gradients)) squares += each;
   const double norm = std::sqrt(squares) / scale;
   if (norm > most)
     for (const Buffer& gradient : gradients) Multiply(gradient, most / (norm + 1e-6));

@@ -2,7 +2,7 @@
 #define DTRUN_DETAIL_LOSS_SCALE_OPTIMIZER_H_
 
 #include <dtrun/communicator.h>
-#include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/block_device.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/sliceable_optimizer.h>
@@ -133,8 +133,7 @@ void UpdateLossScale(
 class LossScaleOptimizer : public SliceableOptimizer {
  public:
   /// `inner` outlives this object. Errors: kInvalidArgument (an option out of range, a parameter
-  /// that is not f32 or f64, a DistributedOptimizer as `inner`), kUnavailable (a parameter in GPU
-  /// memory).
+  /// that is not f32 or f64, a DistributedOptimizer as `inner`).
   explicit LossScaleOptimizer(Optimizer& inner, const LossScaleOptions& options = {})
       : inner_(inner), sliceable_(AsSliceable(inner)), options_(options) {
     detail::CheckLossScale(options);
@@ -190,11 +189,7 @@ class LossScaleOptimizer : public SliceableOptimizer {
       Decide(!found, found);
     }
     if (!takes_step_) return;
-    for (Parameter& parameter : inner_.parameters()) {
-      if (!parameter.has_gradient) continue;
-      if (parameter.gradient.data != nullptr) detail::Multiply(parameter.gradient, 1 / used_);
-      if (parameter.rows.count > 0) detail::Multiply(parameter.rows.values, 1 / used_);
-    }
+    for (const Buffer& gradient : Gradients()) detail::Multiply(gradient, 1 / used_);
     inner_.Step();
   }
 
@@ -245,15 +240,11 @@ class LossScaleOptimizer : public SliceableOptimizer {
   static constexpr uint64_t kPiece = 2048;  // elements; they stay in the core's first cache
 
   static void CheckParameter(const Parameter& parameter) {
-    const std::string what = "LossScaleOptimizer: parameter '" + parameter.name + "' ";
-    if (parameter.value.device >= 0)
-      throw Error(
-          ErrorCode::kUnavailable, what + "lies on GPU " + std::to_string(parameter.value.device) +
-                                       "; expected host memory");
     const DType dtype = parameter.value.dtype;
     if (dtype != DType::kF32 && dtype != DType::kF64)
       throw Error(
-          ErrorCode::kInvalidArgument, what + "is " + NameOf(dtype) + "; expected f32 or f64");
+          ErrorCode::kInvalidArgument, "LossScaleOptimizer: parameter '" + parameter.name +
+                                           "' is " + NameOf(dtype) + "; expected f32 or f64");
   }
 
   void AppendScale(std::vector<NamedBuffer>& state) {
@@ -263,14 +254,25 @@ class LossScaleOptimizer : public SliceableOptimizer {
     state.push_back({"loss_scale/skipped_in_a_row", Buffer(&scale_.skipped_in_a_row, 1)});
   }
 
-  std::optional<size_t> FirstOverflow() const {
+  // The gradients of this step, and the parameters that they belong to.
+  std::vector<Buffer> Gradients(std::vector<size_t>* parameters = nullptr) const {
+    std::vector<Buffer> gradients;
     const std::vector<Parameter>& list = inner_.parameters();
     for (size_t i = 0; i < list.size(); ++i) {
       if (!list[i].has_gradient) continue;
-      if (list[i].gradient.data != nullptr && detail::HasNonFinite(list[i].gradient)) return i;
-      if (list[i].rows.count > 0 && detail::HasNonFinite(list[i].rows.values)) return i;
+      for (const Buffer& each : {list[i].gradient, list[i].rows.values}) {
+        if (each.data == nullptr || each.count == 0) continue;
+        gradients.push_back(each);
+        if (parameters != nullptr) parameters->push_back(i);
+      }
     }
-    return std::nullopt;
+    return gradients;
+  }
+
+  std::optional<size_t> FirstOverflow() const {
+    std::vector<size_t> parameters;
+    const std::optional<size_t> found = detail::FindNonFinite(Gradients(&parameters));
+    return found ? std::optional<size_t>(parameters[*found]) : std::nullopt;
   }
 
   // `found`: the first parameter with an overflow, if this rank knows it.

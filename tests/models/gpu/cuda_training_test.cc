@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "models/callbacks/checkpoints.h"
 #include "models/gpu/cuda_device.h"
+#include "models/layers/activations.h"
 #include "models/layers/batch_norm.h"
 #include "models/layers/dense.h"
 #include "models/layers/sequential.h"
@@ -20,8 +22,8 @@
 #include "models/train/replica.h"
 #include "models/train/steps.h"
 #include "tests/models/gpu/gpu_rig.h"
-#include "tests/support/subprocess.h"
 #include "tests/models/thread_world.h"
+#include "tests/support/subprocess.h"
 
 namespace dtrun::testing {
 namespace {
@@ -157,6 +159,64 @@ TEST_CASE("two ranks on a GPU train as one rank on the CPU", "[cuda_network]") {
         }) == std::vector<std::string>{"", ""});
   CheckClose(gpus[0], cpu);
   CHECK(gpus[0] == gpus[1]);
+}
+
+// What two f16 replicas end with after 12 steps with a loss scale that overflows at first. From
+// step 9 on, the loss of one rank is infinite.
+struct ScaledRun {
+  LossScale scale;
+  std::vector<double> losses;
+  Values values;
+};
+
+ScaledRun TrainScaled(Communicator& world, ComputeDevice& device) {
+  Sequential model(
+      {1, 1, 3}, Layers(Dense(16, Activation::kRelu), Dense(4)),
+      {.micro_batch = 4, .micro_batches = 1, .dtype = DType::kF16, .device = &device});
+  const auto optimizer = MakeOptimizer(
+      "adam", model.parameters(), model.parameter_shapes(), {.learning_rate = 0.01}, device);
+  LossScaleOptions options;
+  options.initial_scale = 0x1p24;
+  options.growth_interval = 4;
+  Replica replica(world, model, *optimizer, {.loss_scale = options});
+  const std::vector<int32_t> labels = {0, 1, 2, 3};
+  ScaledRun run;
+  for (uint64_t step = 0; step < 12; ++step) {
+    ReplicaBatch batch;
+    batch.examples = 4;
+    batch.first_position = static_cast<uint32_t>(4 * world.rank());
+    batch.global_batch = 8;
+    batch.targets.labels = labels;
+    const bool is_broken = step >= 9 && world.rank() == 1;
+    batch.write_inputs = [&](size_t, size_t count, float* inputs) {
+      for (size_t i = 0; i < 3 * count; ++i)
+        inputs[i] = is_broken ? std::numeric_limits<float>::infinity()
+                              : static_cast<float>(std::sin(1.7 * double(i)));
+    };
+    run.losses.push_back(TrainStep(replica, batch, SparseCategoricalCrossentropy(), {}));
+    replica.set_step(step + 1);
+    if (step == 8) run.values = Read(device, model.parameters()[0].value);
+  }
+  if (Read(device, model.parameters()[0].value) != run.values)
+    throw Error(ErrorCode::kSystem, "a step with an overflow has changed parameters");
+  run.scale = replica.loss_scale();
+  return run;
+}
+
+TEST_CASE(
+    "replicas on a GPU train in f16 with a loss scale and skip the overflow of one rank together",
+    "[cuda_network]") {
+  ScaledRun runs[2];
+  CHECK(OnRanks(2, [&](Communicator& world) {
+          const auto device = Gpu();
+          runs[world.rank()] = TrainScaled(world, *device);
+        }) == std::vector<std::string>{"", ""});
+  CHECK(runs[0].scale == runs[1].scale);
+  CHECK(runs[0].values == runs[1].values);
+  CHECK(runs[0].scale.skipped_in_a_row == 3);
+  CHECK(runs[0].scale.skipped_steps > 3);
+  CHECK(runs[0].scale.skipped_steps < 9);
+  CHECK(runs[0].losses[8] < runs[0].losses[0]);
 }
 
 // Trains a network with an unsynchronised normalisation for one step, and saves it without an
