@@ -30,6 +30,8 @@ struct CheckpointOptions {
   /// writes, into a folder of its host.
   bool sharded = false;
   bool read_only = false;  ///< for a reader beside a job that saves: writes no file, takes no lock
+  /// True: the manager does nothing, and the list is empty. See Strategy::Checkpoints.
+  bool discard = false;
 };
 
 /// The options of a save.
@@ -95,6 +97,7 @@ class CheckpointManager {
   CheckpointManager(
       Communicator& communicator, const std::string& folder,
       const CheckpointOptions& options = {}) {
+    if (options.discard) return;
     dtrun_checkpoint_options told = dtrun_default_checkpoint_options();
     told.max_to_keep = options.max_to_keep;
     told.best = static_cast<int32_t>(options.best);
@@ -124,11 +127,15 @@ class CheckpointManager {
   }
 
   /// Waits for the save under way, and throws its error.
-  void Wait() { detail::Check(dtrun_checkpoint_manager_wait(handle_.get())); }
+  void Wait() {
+    if (handle_ == nullptr) return;
+    detail::Check(dtrun_checkpoint_manager_wait(handle_.get()));
+  }
 
   /// The checkpoints, oldest first. The list includes invalid checkpoints, and checks validity
   /// without reading the tensors.
   std::vector<Checkpoint> List() {
+    if (handle_ == nullptr) return {};
     dtrun_checkpoint_list* list = nullptr;
     detail::Check(dtrun_checkpoint_manager_list(handle_.get(), &list));
     return Records(list);
@@ -144,6 +151,7 @@ class CheckpointManager {
   /// the given name, or there are checkpoints but none is valid. For another model, the error lists
   /// the tensors that are missing, unexpected, or of another type or shape.
   Loaded Load(const std::vector<NamedTensor>& tensors, const LoadOptions& options = {}) {
+    if (handle_ == nullptr) return {};
     dtrun_load_options told = dtrun_default_load_options();
     told.name = options.name.empty() ? nullptr : options.name.c_str();
     told.best = options.best ? 1 : 0;
@@ -164,6 +172,7 @@ class CheckpointManager {
  private:
   void SaveTensorsOf(
       const SaveOptions& options, const std::vector<NamedTensor>& tensors, int32_t asynchronous) {
+    if (handle_ == nullptr) return;
     const std::vector<dtrun_metadata> metadata = detail::MetadataToC(options.metadata);
     dtrun_save_options told = dtrun_default_save_options();
     told.name = options.name.empty() ? nullptr : options.name.c_str();
@@ -202,7 +211,7 @@ class CheckpointManager {
   std::unique_ptr<
       dtrun_checkpoint_manager,
       detail::Destroyer<dtrun_checkpoint_manager, dtrun_checkpoint_manager_destroy>>
-      handle_;
+      handle_;  // null: CheckpointOptions::discard
 };
 
 }  // namespace dtrun

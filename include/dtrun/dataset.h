@@ -33,7 +33,8 @@ class DistributedDataset {
  public:
   virtual ~DistributedDataset() = default;
 
-  /// The number of global batches in an epoch, the same on all replicas. 0: the epoch does not end.
+  /// The number of global batches in an epoch, the same on all replicas. 0: the epoch does not end,
+  /// or this replica does not know its number (a worker of parameter servers).
   virtual uint64_t batches_per_epoch() const = 0;
   /// The largest number of examples that this replica gets in a batch.
   virtual uint64_t largest_batch() const = 0;
@@ -49,6 +50,12 @@ enum class InputSplit {
   kFile,  ///< whole files are dealt to the replicas
   kData,  ///< every global batch is cut into parts; their sizes differ by at most one
   kOff,   ///< every replica reads all examples, its share of the global batch at a time
+};
+
+/// The use of the batches of a data set.
+enum class InputUse {
+  kTraining,    ///< a step follows each batch
+  kEvaluation,  ///< no step follows
 };
 
 /// A data set that a strategy can distribute. To train from your own data, implement this class, as

@@ -69,6 +69,13 @@ class Optimizer {
   virtual bool TakesOverflow() const { return false; }
   /// True: Step() is collective.
   virtual bool StepsTogether() const { return false; }
+  /// The numbers that the trainer may change between steps, for example the learning rate. With
+  /// parameter servers, the servers apply each gradient with the numbers of its worker.
+  virtual std::vector<double> step_settings() const { return {}; }
+  /// Sets the numbers for the next step: as many as step_settings() returns.
+  virtual void set_step_settings(const std::vector<double>& settings) {
+    static_cast<void>(settings);
+  }
   /// Settings that are the same on all ranks, as text. Wrappers compare them.
   virtual std::string SharedSettings() const { return ""; }
   /// Called by wrappers on all ranks before Step(), if the ranks step with different gradients:

@@ -6,17 +6,19 @@
 #include <dtrun/context.h>
 #include <dtrun/detail/parameter_client.h>
 #include <dtrun/detail/parameter_state.h>
+#include <dtrun/detail/shard_update.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
-#include <dtrun/sliceable_optimizer.h>
 #include <dtrun/tensors.h>
 #include <dtrun/types.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <functional>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,17 +45,18 @@ struct ParameterStatistics {
   double update_s = 0,          ///< seconds in the optimizer
       copy_s = 0;               ///< seconds in copies of values
   double cpu_s = 0;             ///< CPU time of the server's thread
+  double span_s = 0;            ///< seconds from the first update to the last
 };
 
 /// A rank that holds variables. The first server also hands out the steps.
 ///
-///   dtrun::ParameterServer server(job, variables, make_optimizer, options, {.folder = "ckpt"});
+///   dtrun::ParameterServer server(job, variables, optimizer, options, {.folder = "ckpt"});
 ///   server.Serve();
 ///
 /// Variables are dealt to the servers round-robin. A large variable is cut along its first axis
-/// (ParameterServerOptions). Each server has its own optimizer and updates its own shards, in a
-/// thread that only answers the workers. It applies one gradient after the other, so the optimizer
-/// need not be thread-safe. Workers on the same host map the memory of gradients and values.
+/// (ParameterServerOptions). Each server updates its own shards with its own optimizer, in a thread
+/// that only answers the workers. It applies one gradient after the other, so the optimizer need
+/// not be thread-safe. Workers on the same host map the memory of gradients and values.
 /// Workers on other hosts send and receive them.
 ///
 /// Errors of Serve: kPeerLost (another server, or the last worker; the text says how to continue),
@@ -61,28 +64,30 @@ struct ParameterStatistics {
 /// After an error, connected ranks see this server as lost. Not thread-safe.
 class ParameterServer {
  public:
-  /// Makes the optimizer of this server's shards. The shape of a shard is (rows, ...). A shard has
-  /// the name of its variable, or "part_<i>_of_<n>/<variable>". The vector keeps its address.
-  using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(
-      std::vector<Parameter>& shards, const std::vector<std::vector<uint64_t>>& shapes)>;
-
   /// `variables` are the same on all ranks of the job, except for their values. The values on this
   /// server are the initial values of its shards. If there is a checkpoint, its values are loaded
   /// into `variables` first.
   ///
+  /// `optimizer` outlives this object. Its parameters, in host memory, are the first variables, in
+  /// the same order. Further variables are settings: workers push the optimizer's step_settings()
+  /// as their gradients. Each server needs one of them.
+  ///
   /// kInvalidArgument: this rank is not a server (RoleOf), a variable or an option is wrong, or the
   /// optimizer needs whole variables and a variable is cut. Muon, LARS and LAMB need whole
-  /// variables: set `min_partition_bytes` to UINT64_MAX for these.
+  /// variables: use Partitioner::None() for these.
   ParameterServer(
-      Context& job, const std::vector<NamedTensor>& variables, const MakeOptimizer& make,
+      Context& job, const std::vector<NamedTensor>& variables, Optimizer& optimizer,
       const ParameterServerOptions& options, const ParameterCheckpoints& checkpoints = {})
-      : job_(job), variables_(variables), options_(options), checkpoints_(checkpoints) {
+      : job_(job),
+        variables_(variables),
+        optimizer_(optimizer),
+        options_(options),
+        checkpoints_(checkpoints) {
     RoleOf(job, options);  // throws if this rank has no role
+    CheckOptimizer();
     std::string loaded;
     if (!checkpoints.folder.empty() && checkpoints.resume) loaded = LoadValues();
     Create();
-    optimizer_ = make(shards_, shapes_);
-    CheckWhole();
     if (!loaded.empty()) LoadState(loaded);
   }
   ParameterServer(const ParameterServer&) = delete;
@@ -90,13 +95,9 @@ class ParameterServer {
 
   /// The first step of this run. Not 0 after a checkpoint.
   uint64_t first_step() const { return options_.first_step; }
-  /// The optimizer of this server's shards. It belongs to this object.
-  Optimizer& optimizer() { return *optimizer_; }
-  /// Sets a function that runs before each update, on the server's thread, with the number of
-  /// updates so far. For example, it sets a learning rate.
-  void set_before_update(std::function<void(uint64_t update)> function) {
-    before_update_ = std::move(function);
-  }
+  /// The optimizer's state of this server's shards. A shard has the name of its variable, or
+  /// "part_<i>_of_<n>/<variable>".
+  std::vector<NamedBuffer> state() { return update_->state(); }
 
   /// Serves until all steps are done, the last checkpoint is on the disk, and no worker and no
   /// reader is connected. On the first server, `variables` then have their final values. If a
@@ -109,6 +110,7 @@ class ParameterServer {
       else
         WaitFor(UINT64_MAX);
       detail::Check(dtrun_parameter_server_finish(handle_.get()));
+      update_->Release();
     } catch (...) {
       handle_.reset();  // no rank waits for this server any more
       if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -122,7 +124,7 @@ class ParameterServer {
     dtrun_parameter_server_statistics told = dtrun_new_parameter_server_statistics();
     detail::Check(dtrun_parameter_server_read_statistics(handle_.get(), &told));
     return {told.updates,  told.pulls,  told.repeated_steps, told.lost_workers,
-            told.update_s, told.copy_s, told.cpu_s};
+            told.update_s, told.copy_s, told.cpu_s,          SecondsOfUpdates()};
   }
   /// Counts the gradients on this server by staleness. The staleness is the number of updates
   /// between the values that a gradient was computed from and the values that it was applied to.
@@ -155,6 +157,34 @@ class ParameterServer {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // The variables that are parameters of the optimizer.
+  std::vector<NamedTensor> Trained() const {
+    const auto count = static_cast<std::ptrdiff_t>(optimizer_.parameters().size());
+    return {variables_.begin(), variables_.begin() + count};
+  }
+
+  void CheckOptimizer() const {
+    const std::vector<Parameter>& parameters = optimizer_.parameters();
+    bool same = parameters.size() <= variables_.size();
+    for (size_t i = 0; same && i < parameters.size(); ++i)
+      same = parameters[i].name == variables_[i].name &&
+             parameters[i].value.count == variables_[i].buffer.count &&
+             parameters[i].value.dtype == variables_[i].buffer.dtype;
+    if (!same)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "the parameters of a ParameterServer's optimizer differ from its variables; expected the "
+          "same names, counts and dtypes in the same order");
+    for (const Parameter& parameter : parameters)
+      if (parameter.value.device >= 0)
+        throw Error(
+            ErrorCode::kUnavailable, "ParameterServer: parameter '" + parameter.name +
+                                         "' lies on GPU " + std::to_string(parameter.value.device) +
+                                         "; expected host memory");
+  }
+
   CheckpointManager Reading() const {
     CheckpointOptions options;
     options.read_only = true;
@@ -164,9 +194,10 @@ class ParameterServer {
   // Returns the name of the checkpoint; "" if there is none. All servers load the same checkpoint,
   // because no server saves before all servers are connected.
   std::string LoadValues() {
+    if (!std::filesystem::is_directory(checkpoints_.folder)) return "";
     LoadOptions options;
     options.allow_unexpected = true;  // tensors of the optimizer
-    const Loaded loaded = Reading().Load(variables_, options);
+    const Loaded loaded = Reading().Load(Trained(), options);
     if (!loaded.checkpoint) return "";
     options_.first_step = std::min(loaded.checkpoint->step, options_.steps);
     return loaded.checkpoint->name;
@@ -178,7 +209,7 @@ class ParameterServer {
     told.first_step = options_.first_step;
     told.steps = options_.steps;
     told.max_staleness = options_.max_staleness.value_or(UINT64_MAX);
-    told.min_partition_bytes = options_.min_partition_bytes;
+    told.min_partition_bytes = options_.partitioner.ToC();
     told.workers = WorkersOf(job_, options_);
     told.readers = options_.evaluator ? 1 : 0;
     dtrun_parameter_server* server = nullptr;
@@ -187,41 +218,30 @@ class ParameterServer {
     handle_.reset(server);
     const size_t count = dtrun_parameter_server_shard_count(server);
     for (size_t i = 0; i < count; ++i) AddShard(i);
+    update_ = detail::MakeShardUpdate(optimizer_, places_);
   }
 
   void AddShard(size_t index) {
     dtrun_parameter_shard shard{};
     detail::Check(dtrun_parameter_server_shard(handle_.get(), index, &shard));
     const NamedTensor& variable = variables_[shard.variable];
-    Parameter parameter;
-    parameter.name = detail::ShardName(variable.name, shard.part, shard.parts);
-    parameter.value = detail::FromC(shard.value);
-    parameter.gradient = Buffer(nullptr, parameter.value.count, parameter.value.dtype);
-    std::vector<uint64_t> shape = variable.shape;
-    if (shard.parts > 1)
-      shape[0] = shape[0] * parameter.value.count / std::max<uint64_t>(variable.buffer.count, 1);
-    shards_.push_back(std::move(parameter));
-    shapes_.push_back(std::move(shape));
-    places_.push_back(
-        {shards_.back().name, variable.name, shard.first, shard.value.count,
-         variable.buffer.count});
-  }
-
-  // Refuses an optimizer that needs whole variables if a variable is cut.
-  void CheckWhole() const {
-    const auto* sliceable = dynamic_cast<const SliceableOptimizer*>(optimizer_.get());
-    if (sliceable != nullptr && !sliceable->needs_norms()) return;
-    for (const detail::ShardPlace& place : places_)
-      if (place.count < place.whole)
-        throw Error(
-            ErrorCode::kInvalidArgument,
-            "variable '" + place.variable +
-                "' is cut between parameter servers, and the optimizer needs it whole; set "
-                "min_partition_bytes to UINT64_MAX");
+    if (shard.variable >= optimizer_.parameters().size()) {
+      settings_shards_.push_back(index);
+      return;
+    }
+    detail::ShardPlace place;
+    place.shard = detail::ShardName(variable.name, shard.part, shard.parts);
+    place.variable = variable.name;
+    place.first = shard.first;
+    place.count = shard.value.count;
+    place.whole = variable.buffer.count;
+    place.index = shard.variable;
+    place.value = detail::FromC(shard.value);
+    places_.push_back(std::move(place));
   }
 
   void LoadState(const std::string& checkpoint) {
-    detail::LoadedState state(optimizer_->state(), places_);
+    detail::LoadedState state(update_->state(), places_);
     LoadOptions options;
     options.name = checkpoint;
     options.allow_unexpected = true;  // the values
@@ -230,7 +250,7 @@ class ParameterServer {
   }
 
   void Start() {
-    const std::vector<NamedTensor> state = TensorsOf(optimizer_->state());
+    const std::vector<NamedTensor> state = TensorsOf(update_->state());
     const std::vector<dtrun_tensor> list = detail::ToC(state);
     detail::Check(dtrun_parameter_server_start(
         handle_.get(),
@@ -243,16 +263,27 @@ class ParameterServer {
   // Runs on the server's thread.
   int32_t Update(const void* const* gradients) {
     try {
-      if (before_update_) before_update_(updates_);
-      for (size_t i = 0; i < shards_.size(); ++i)
-        optimizer_->parameters()[i].gradient.data = const_cast<void*>(gradients[i]);
-      optimizer_->Step();
-      ++updates_;
+      Mark();
+      // The settings come behind the parameters, so their shards come last.
+      for (const size_t shard : settings_shards_) {
+        const auto* const first = static_cast<const double*>(gradients[shard]);
+        optimizer_.set_step_settings({first, first + optimizer_.step_settings().size()});
+      }
+      update_->Step(gradients);
       return 0;
     } catch (...) {
       failure_ = std::current_exception();
       return 1;
     }
+  }
+
+  void Mark() {
+    const int64_t now = Clock::now().time_since_epoch().count();
+    if (first_update_ == 0) first_update_ = now;
+    last_update_ = now;
+  }
+  double SecondsOfUpdates() const {
+    return std::chrono::duration<double>(Clock::duration(last_update_ - first_update_)).count();
   }
 
   uint64_t WaitFor(uint64_t step) {
@@ -264,28 +295,30 @@ class ParameterServer {
   // Pulls the variables as any reader does, and saves them while the workers continue.
   void Coordinate() {
     ParameterReader reader(job_, variables_, options_);
-    if (checkpoints_.folder.empty()) {
-      WaitFor(options_.steps);
-      reader.Pull();
-      return;
-    }
     CheckpointOptions kept;
     kept.max_to_keep = checkpoints_.max_to_keep;
+    kept.discard = checkpoints_.folder.empty();
     CheckpointManager manager(job_.world(), checkpoints_.folder, kept);
-    if (options_.first_step >= options_.steps) reader.Pull();
-    const uint64_t every = checkpoints_.every_steps > 0 ? checkpoints_.every_steps : UINT64_MAX;
-    for (uint64_t done = options_.first_step; done < options_.steps;) {
-      const uint64_t left = options_.steps - done;
-      done = WaitFor(done + std::min(every - done % every, left));
-      SaveOptions save;
-      save.step = done;
+    const bool regular = checkpoints_.every_steps > 0 && !kept.discard;
+    const uint64_t every = regular ? checkpoints_.every_steps : UINT64_MAX;
+    uint64_t done = options_.first_step;
+    for (bool more = true; more;) {
+      const uint64_t next = done + std::min(every - done % every, options_.steps - done);
+      const uint64_t before = std::exchange(done, WaitFor(next));
+      more = done >= next && done < options_.steps;  // otherwise the training has ended
       reader.Pull();
-      const detail::GatheredState state(reader.ReadState());
-      std::vector<NamedTensor> tensors = variables_;
-      for (const NamedTensor& tensor : state.tensors()) tensors.push_back(tensor);
-      Quietly([&] { manager.StartSave(save, tensors); });
+      if (done > before && !kept.discard) Save(manager, reader, done);
     }
     Quietly([&] { manager.Wait(); });
+  }
+
+  void Save(CheckpointManager& manager, ParameterReader& reader, uint64_t step) {
+    SaveOptions save;
+    save.step = step;
+    const detail::GatheredState state(reader.ReadState());
+    std::vector<NamedTensor> tensors = Trained();
+    for (const NamedTensor& tensor : state.tensors()) tensors.push_back(tensor);
+    Quietly([&] { manager.StartSave(save, tensors); });
   }
 
   // If a save fails, for example on a full disk, the training continues.
@@ -300,15 +333,14 @@ class ParameterServer {
 
   Context& job_;
   std::vector<NamedTensor> variables_;
+  Optimizer& optimizer_;
   ParameterServerOptions options_;
   ParameterCheckpoints checkpoints_;
-  std::vector<Parameter> shards_;
-  std::vector<std::vector<uint64_t>> shapes_;
   std::vector<detail::ShardPlace> places_;
-  std::function<void(uint64_t)> before_update_;
-  uint64_t updates_ = 0;
+  std::vector<size_t> settings_shards_;                    // behind the shards of places_
+  std::atomic<int64_t> first_update_{0}, last_update_{0};  // in ticks of Clock
   std::exception_ptr failure_, not_saved_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<detail::ShardUpdate> update_;
   std::unique_ptr<
       dtrun_parameter_server,
       detail::Destroyer<dtrun_parameter_server, dtrun_parameter_server_destroy>>

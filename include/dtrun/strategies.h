@@ -10,6 +10,7 @@
 #include <dtrun/detail/variable.h>
 #include <dtrun/device_choice.h>
 #include <dtrun/error.h>
+#include <dtrun/parameter_server_strategy.h>
 #include <dtrun/strategy.h>
 
 #include <algorithm>
@@ -320,24 +321,7 @@ class CentralStorageStrategy : public Strategy {
   std::optional<Communicator> host_;
 };
 
-namespace detail {
-
-/// Throws: a job with parameter servers has no Strategy. Workers may be lost, so they have no
-/// collectives.
-[[noreturn]] inline void RefuseServers(const StrategyJob& job) {
-  if (job.context == nullptr || job.context->parameter_servers() == 0)
-    RefuseStrategy(
-        "parameter_server", "this job has no parameter servers; start it with dtrun --ps N");
-  RefuseStrategy(
-      "parameter_server",
-      "the workers never wait for each other, and a Strategy needs all replicas together; use a "
-      "ParameterServer or a ParameterWorker (dtrun/parameter_server.h)");
-}
-
-}  // namespace detail
-
-/// The names that MakeStrategy knows. MakeStrategy makes all of them except "parameter_server".
-/// There, each rank is a ParameterServer or a ParameterWorker instead (RoleOf).
+/// The names that MakeStrategy knows.
 inline const std::vector<std::string>& StrategyNames() {
   static const std::vector<std::string> names = {"default",         "one_device",
                                                  "mirrored",        "multi_worker_mirrored",
@@ -346,13 +330,14 @@ inline const std::vector<std::string>& StrategyNames() {
 }
 
 /// Makes a strategy from its name, with devices after the name if the strategy takes devices:
-/// "mirrored", "one_device:cpu", "central_storage:cpu,cpu", "multi_worker_mirrored:gpu:*".
-/// Collective; all ranks get the same error. With `own`, the device of this rank, `spec` is only a
-/// name.
+/// "mirrored", "one_device:cpu", "central_storage:cpu,cpu", "multi_worker_mirrored:gpu:*",
+/// "parameter_server:cuda:0". Collective; all ranks get the same error. With `own`, the device of
+/// this rank, `spec` is only a name.
 ///
-/// Errors: kInvalidArgument (an unknown name, "parameter_server", a job with parameter servers, and
-/// the errors of the constructors), kMismatch (the ranks make different strategies), kUnavailable
-/// (a device; also "tpu", and the text names alternatives).
+/// Errors: kInvalidArgument (an unknown name, "parameter_server" in a job without parameter
+/// servers, another name in a job with them, and the errors of the constructors), kMismatch (the
+/// ranks make different strategies), kUnavailable (a device; also "tpu", and the text names
+/// alternatives).
 inline std::unique_ptr<Strategy> MakeStrategy(
     const StrategyJob& job, const std::string& spec,
     const std::optional<Device>& own = std::nullopt) {
@@ -364,7 +349,13 @@ inline std::unique_ptr<Strategy> MakeStrategy(
     names.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));
     at = comma;
   }
-  if (name == "parameter_server") detail::RefuseServers(job);
+  if (name == "parameter_server") {
+    if (job.context == nullptr || job.context->parameter_servers() == 0)
+      detail::RefuseStrategy(name, "this job has no parameter servers; start it with dtrun --ps N");
+    ParameterStrategyOptions options;
+    options.devices = own ? DeviceNames{own->name()} : names;
+    return std::make_unique<ParameterServerStrategy>(*job.context, options);
+  }
   const ReplicaDevices devices = own ? ReplicaDevices(*own) : ReplicaDevices(names);
   if (name == "default") return std::make_unique<DefaultStrategy>(job, devices);
   if (name == "one_device") return std::make_unique<OneDeviceStrategy>(job, devices);

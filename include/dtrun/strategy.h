@@ -1,6 +1,7 @@
 #ifndef DTRUN_STRATEGY_H_
 #define DTRUN_STRATEGY_H_
 
+#include <dtrun/checkpoint.h>
 #include <dtrun/communicator.h>
 #include <dtrun/dataset.h>
 #include <dtrun/detail/device.h>
@@ -72,8 +73,8 @@ class StrategyScope {
 
 /// A way to distribute training over replicas: the place of variables, the reduction of gradients,
 /// the device of each replica. Each replica is a rank of the job. A trainer that is written for one
-/// strategy runs with any other: only the line that makes the strategy changes. Synchronous: at
-/// every step all replicas have the same parameters.
+/// strategy runs with any other: only the line that makes the strategy changes. At every step all
+/// replicas have the same parameters. Only ParameterServerStrategy differs: see there.
 ///
 ///   dtrun::Context job = dtrun::Init();
 ///   dtrun::MirroredStrategy strategy(job);                          // the line
@@ -107,7 +108,10 @@ class Strategy {
   int num_replicas_in_sync() const { return replicas_.size(); }
   /// Whether this is worker 0, the chief. All replicas start with the chief's values. Only the
   /// chief writes files that are written once.
-  bool is_chief() const { return replicas_.rank() == 0; }
+  virtual bool is_chief() const { return replicas_.rank() == 0; }
+  /// Whether this rank is a parameter server. It has served when Scope().Distribute returns, and
+  /// has nothing else to do: `if (strategy.is_server()) return;`
+  virtual bool is_server() const { return false; }
   /// The communicator of the replicas, for operations that the strategy does not have.
   Communicator& replicas() { return replicas_; }
 
@@ -158,14 +162,19 @@ class Strategy {
     return {value};
   }
 
-  /// Splits a data set with global batches into the replicas' parts. Collective.
+  /// Splits a data set with global batches into the replicas' parts, for training. Collective.
   std::unique_ptr<DistributedDataset> DistributeDataset(
       const Dataset& dataset, InputSplit split = InputSplit::kData) {
-    return dataset.Distribute(replicas_, split);
+    return Adapt(dataset.Distribute(replicas_, split), InputUse::kTraining);
+  }
+  /// The same for evaluation: no step follows the batches. Collective.
+  std::unique_ptr<DistributedDataset> DistributeEvaluationDataset(
+      const Dataset& dataset, InputSplit split = InputSplit::kData) {
+    return Adapt(dataset.Distribute(replicas_, split), InputUse::kEvaluation);
   }
 
-  /// Makes each replica's own data set, with its own batches. Collective. If `function` throws on
-  /// one replica, all replicas throw that error with the replica's number.
+  /// Makes each replica's own data set for training, with its own batches. Collective. If
+  /// `function` throws on one replica, all replicas throw that error with the replica's number.
   std::unique_ptr<DistributedDataset> DistributeDatasetFromFunction(
       const DatasetFunction& function) {
     InputContext input;
@@ -179,12 +188,25 @@ class Strategy {
             ErrorCode::kInvalidArgument,
             "the data set function returned null; expected a data set");
     });
-    return dataset->DistributePerReplica(replicas_);
+    return Adapt(dataset->DistributePerReplica(replicas_), InputUse::kTraining);
+  }
+
+  /// The checkpoints of the replicas in one folder. Collective. If the replicas do not save
+  /// together, only the chief's manager saves and loads. Those of other ranks do nothing.
+  CheckpointManager Checkpoints(const std::string& folder, CheckpointOptions options = {}) {
+    options.discard = options.discard || (replicas_.rank() == 0 && !is_chief());
+    return CheckpointManager(replicas_, folder, options);
   }
 
   /// Wraps an optimizer. StrategyScope calls it. Collective.
   virtual std::unique_ptr<StrategyOptimizer> Wrap(
       Optimizer& optimizer, const StrategyOptimizerOptions& options) = 0;
+  /// Changes a distributed data set as the strategy needs it.
+  virtual std::unique_ptr<DistributedDataset> Adapt(
+      std::unique_ptr<DistributedDataset> data, InputUse use) {
+    static_cast<void>(use);
+    return data;
+  }
   /// Makes the place of a variable that is the same on all replicas.
   virtual std::unique_ptr<VariablePlace> PlaceMirrored(uint64_t bytes) {
     return std::make_unique<OwnPlace>(bytes);

@@ -38,7 +38,8 @@ class Run {
   RateOptimizer& optimizer() { return replica_.optimizer(); }
   /// The metrics of the epoch, the loss first. They hold sums over this rank's examples.
   std::span<Metric* const> metrics() { return metrics_; }
-  bool is_rank_0() { return world().rank() == 0; }
+  /// Whether this rank prints and writes files. With parameter servers: whether it is the chief.
+  bool is_rank_0() { return replica_.is_chief(); }
 
   double learning_rate() const { return replica_.optimizer().learning_rate(); }
   void set_learning_rate(double rate) { replica_.optimizer().set_learning_rate(rate); }

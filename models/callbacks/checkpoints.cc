@@ -20,7 +20,8 @@ namespace {
 
 // A CheckpointManager throws the same error on all ranks. Open throws it as an AgreedError.
 std::unique_ptr<CheckpointManager> Open(
-    Run& run, const std::string& folder, const CheckpointOptions& options) {
+    Run& run, const std::string& folder, CheckpointOptions options) {
+  options.discard = run.world().rank() == 0 && !run.is_rank_0();  // a worker beside the chief
   try {
     return std::make_unique<CheckpointManager>(run.world(), folder, options);
   } catch (const Error& error) {

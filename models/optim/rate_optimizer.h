@@ -23,6 +23,11 @@ class RateOptimizer : public virtual Optimizer {
   /// Sets the learning rate from the next step on. Throws Error kInvalidArgument if `rate` is
   /// negative, infinite or NaN.
   virtual void set_learning_rate(double rate) = 0;
+
+  std::vector<double> step_settings() const override { return {learning_rate()}; }
+  void set_step_settings(const std::vector<double>& settings) override {
+    set_learning_rate(settings.at(0));
+  }
 };
 
 /// A RateOptimizer that keeps its state beside its parameters, in host memory or on a GPU.

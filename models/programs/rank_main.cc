@@ -251,7 +251,9 @@ int RunAsRank(const std::string& program, const std::function<int(Context& job)>
       exit_code = body(job);
     } catch (const AgreedError& error) {
       exit_code = error.exit_code();
-      if (job.rank() == 0) Complain(program, error.what(), exit_code);
+      // A worker of parameter servers agrees only with itself, except about the command line.
+      const bool alone = job.parameter_servers() > 0 && exit_code != kUsage;
+      if (job.rank() == 0 || alone) Complain(program, error.what(), exit_code);
     }
     job.Shutdown();
     return exit_code;
@@ -271,6 +273,8 @@ std::unique_ptr<Strategy> MakeNamedStrategy(
   } catch (const Error& error) {
     const bool refused =
         error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnavailable;
+    const bool worker = job.rank() >= job.parameter_servers() && job.parameter_servers() > 0;
+    if (worker && spec.rfind("parameter_server", 0) == 0) throw;  // for example, about its device
     throw AgreedError(error.code(), refused ? int{kUsage} : ExitCodeOf(error.code()), error.what());
   }
 }

@@ -31,7 +31,7 @@ int Complain(const std::string& program, const std::string& problem, int exit_co
 
 /// Runs a program as a rank: Init, `body`, Shutdown. Returns the result of `body`. After an error
 /// of `body` or the runtime, prints the error and returns its exit code. Only rank 0 prints an
-/// AgreedError.
+/// AgreedError, unless a worker of parameter servers has it alone.
 int RunAsRank(const std::string& program, const std::function<int(Context& job)>& body);
 
 /// MakeStrategy for a strategy from the command line. Collective. Throws AgreedError, with exit

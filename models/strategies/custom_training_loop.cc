@@ -46,12 +46,11 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
   const auto strategy = MakeNamedStrategy(job, name);  // selects the strategy
   const uint64_t replicas = static_cast<uint64_t>(strategy->num_replicas_in_sync());
   const ImageDataset images = LoadImageDataset(folder, job);
-  const auto distribute = [&](const Pipeline& pipeline) {
-    const Pipeline batches = pipeline.Batch(kBatchPerReplica * replicas);
-    return StrategyBatches(strategy->DistributeDataset(PipelineDataset(batches)));
-  };
-  StrategyBatches train = distribute(images.train.Shuffle({.seed = 7}));
-  StrategyBatches test = distribute(images.test);
+  const uint64_t global_batch = kBatchPerReplica * replicas;
+  StrategyBatches train(strategy->DistributeDataset(
+      PipelineDataset(images.train.Shuffle({.seed = 7}).Batch(global_batch))));
+  StrategyBatches test(
+      strategy->DistributeEvaluationDataset(PipelineDataset(images.test.Batch(global_batch))));
 
   Network network =
       NetworkByName("A", {.classes = images.info.classes, .image = images.info.shape.height});
@@ -61,6 +60,7 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
   Sequential model(network.input, std::move(network.layers), options);
   Adam optimizer(model.parameters(), {}, *device);
   Replica replica(*strategy, model, optimizer);  // the strategy owns the parameters now
+  if (strategy->is_server()) return kSuccess;    // it has served the workers
 
   const SparseCategoricalCrossentropy loss;
   MeanLoss train_loss(strategy->Scope(), "train_loss"), test_loss(strategy->Scope(), "test_loss");
@@ -75,7 +75,7 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
     return mine;  // the parts of all replicas add up to the loss of the global batch
   };
 
-  CheckpointManager checkpoints(job.world(), "training_checkpoints");
+  CheckpointManager checkpoints = strategy->Checkpoints("training_checkpoints");
   for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
     train.StartEpoch(epoch);
     for (const ReplicaBatch& batch : RestOf(train))

@@ -48,7 +48,7 @@ int Train(Context& job, const std::string& folder, uint64_t epochs) {
         return std::make_unique<PipelineDataset>(
             images.train.Shuffle({.seed = seed}).Repeat().Batch(batch));
       }));
-  StrategyBatches test(strategy->DistributeDataset(
+  StrategyBatches test(strategy->DistributeEvaluationDataset(
       PipelineDataset(images.test.Batch(kBatchPerWorker * static_cast<uint64_t>(workers)))));
 
   Network network =

@@ -64,7 +64,7 @@ int Restore(Context& job, const Request& request) {
     logs = Evaluate(replica, test);
   } else {
     const auto strategy = MakeNamedStrategy(job, request.strategy);
-    StrategyBatches test(strategy->DistributeDataset(dataset));
+    StrategyBatches test(strategy->DistributeEvaluationDataset(dataset));
     Replica replica(*strategy, model, optimizer);
     logs = Evaluate(replica, test);
   }

@@ -77,14 +77,22 @@ std::span<const float> Chunk::sample_weights() const {
 
 Replica::Replica(
     Communicator& world, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
-    : world_(world), model_(model), inner_(optimizer), options_(options) {
+    : world_(world),
+      is_chief_(world.rank() == 0),
+      model_(model),
+      inner_(optimizer),
+      options_(options) {
   optimizer_ = std::make_unique<MirroredOptimizer>(world, Scaled(), StepsOf(options));
   Begin();
 }
 
 Replica::Replica(
     Strategy& strategy, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
-    : world_(strategy.replicas()), model_(model), inner_(optimizer), options_(options) {
+    : world_(strategy.replicas()),
+      is_chief_(strategy.is_chief()),
+      model_(model),
+      inner_(optimizer),
+      options_(options) {
   CheckDeviceOf(strategy, model);
   optimizer_ = strategy.Scope().Distribute(Scaled(), StepsOf(options));
   Begin();
@@ -173,7 +181,7 @@ void Replica::AppendChunks(Chunk leaf, std::vector<Chunk>& chunks) const {
 Pass Replica::PassOf(const Chunk& chunk, Mode mode) const {
   Pass pass;
   pass.training = mode == Mode::kTraining;
-  pass.step = step_;
+  pass.step = step();
   pass.first_example = chunk.batch->first_position + static_cast<uint32_t>(chunk.first);
   pass.first = chunk.is_first();
   pass.last = chunk.is_last();
@@ -182,8 +190,10 @@ Pass Replica::PassOf(const Chunk& chunk, Mode mode) const {
 }
 
 Outputs Replica::Forward(const Chunk& chunk, Mode mode) {
-  if (!prepared_) model_.PrepareWeights();
+  const uint64_t version = optimizer_->values_version();
+  if (!prepared_ || version != prepared_version_) model_.PrepareWeights();
   prepared_ = true;
+  prepared_version_ = version;
   chunk.batch->write_inputs(chunk.first, chunk.examples, model_.input());
   model_.Forward(PassOf(chunk, mode), static_cast<int>(chunk.examples));
   forwards_ = mode == Mode::kTraining;
@@ -239,7 +249,7 @@ void Replica::MarkReady(size_t parameter) {
 Pass Replica::EmptyPass() const {
   Pass pass;
   pass.training = true;
-  pass.step = step_;
+  pass.step = step();
   pass.regularization_scale = RegularizationScale();
   return pass;
 }

@@ -110,8 +110,9 @@ class Replica {
   int leaf_count() const { return options_.tree ? options_.tree->leaf_count() : 1; }
   int all_leaves() const { return options_.tree ? options_.tree->leaves() : world_.size(); }
 
-  /// The number of optimizer steps. It selects the dropout masks.
-  uint64_t step() const { return step_; }
+  /// The number of optimizer steps. It selects the dropout masks. On a worker of parameter servers,
+  /// the number of the step that the worker was given; see StrategyOptimizer::assigned_step.
+  uint64_t step() const { return optimizer_->assigned_step().value_or(step_); }
   /// Continues after step `step`, for example after loading a checkpoint.
   void set_step(uint64_t step) { step_ = step; }
   /// Call ParametersChanged after a change of parameters or buffers outside Apply.
@@ -130,6 +131,8 @@ class Replica {
   void ReturnState();
 
   Communicator& world() { return world_; }
+  /// Whether this replica prints and writes files: see Strategy::is_chief.
+  bool is_chief() const { return is_chief_; }
   Sequential& model() { return model_; }
   RateOptimizer& optimizer() { return inner_; }
   /// The strategy's optimizer. Its values and state are in the memory of the network's device.
@@ -159,15 +162,17 @@ class Replica {
   void PassNothing();
 
   Communicator& world_;
+  bool is_chief_;
   Sequential& model_;
   RateOptimizer& inner_;
   ReplicaOptions options_;
   std::unique_ptr<LossScaleOptimizer> scaled_;  // around inner_; null without a loss scale
   std::unique_ptr<StrategyOptimizer> optimizer_;
   uint64_t step_ = 0;
-  bool prepared_ = false;  // the network has seen the current parameters
-  bool forwards_ = false;  // a training Forward ran in this step
-  int leaves_done_ = 0;    // in this step
+  bool prepared_ = false;          // the network has seen the current parameters
+  uint64_t prepared_version_ = 0;  // of the values
+  bool forwards_ = false;          // a training Forward ran in this step
+  int leaves_done_ = 0;            // in this step
   std::vector<bool> marked_;
   std::vector<float> factors_;
   HostCopies weight_copies_, state_copies_;

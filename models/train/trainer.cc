@@ -121,6 +121,7 @@ bool Trainer::RunBatch(Run& run, BatchSource& data, const CallbackList& callback
   bool found = true;
   agreement_.Run("", [&] { found = data.Next(batch); });
   if (!found) return false;
+  run.position.step = replica_.step();
   run.global_batch = batch.global_batch;
   run.examples = batch.examples;
   Call(callbacks, [&](Callback& callback) { callback.OnBatchBegin(run); });

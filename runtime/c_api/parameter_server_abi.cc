@@ -44,6 +44,17 @@ const ServerJob& ServersOf(dtrun_context* context) {
   return *servers;
 }
 
+// The two highest bits select the rule; see dtrun_partition_of_max_bytes.
+dtrun::runtime::PartitionRule RuleOf(uint64_t told) {
+  using Kind = dtrun::runtime::PartitionRule::Kind;
+  const uint64_t number = told & ~(uint64_t{3} << 62);
+  switch (told >> 62) {
+    case 1: return {Kind::kMaxSize, number};
+    case 2: return {Kind::kFixedShards, number};
+    default: return {Kind::kMinSize, told};
+  }
+}
+
 dtrun::runtime::TrainingPlan PlanOf(const dtrun_parameter_server_options& told) {
   if (told.workers < 1)
     throw Error(
@@ -59,7 +70,7 @@ dtrun::runtime::TrainingPlan PlanOf(const dtrun_parameter_server_options& told) 
   plan.first_step = told.first_step;
   plan.steps = told.steps;
   if (told.max_staleness != UINT64_MAX) plan.max_staleness = told.max_staleness;
-  plan.min_partition_bytes = told.min_partition_bytes;
+  plan.partition = RuleOf(told.min_partition_bytes);
   plan.workers = told.workers;
   plan.readers = told.readers;
   return plan;
@@ -196,7 +207,7 @@ dtrun_error* dtrun_parameter_client_create(
         .owner = context->owner,
         .variables = variable_count,
         .client = {
-            job, ReadTensors(variables, variable_count), min_partition_bytes,
+            job, ReadTensors(variables, variable_count), RuleOf(min_partition_bytes),
             role == DTRUN_WORKER ? dtrun::runtime::PeerRole::kWorker
                                  : dtrun::runtime::PeerRole::kReader}};
   });
@@ -224,10 +235,15 @@ dtrun_error* dtrun_parameter_client_gradient(
 
 dtrun_error* dtrun_parameter_client_next_step(
     dtrun_parameter_client* client, uint64_t* step, int32_t* ended) {
+  return dtrun_parameter_client_next_step_in(client, 0, UINT64_MAX, step, ended);
+}
+
+dtrun_error* dtrun_parameter_client_next_step_in(
+    dtrun_parameter_client* client, uint64_t first, uint64_t end, uint64_t* step, int32_t* ended) {
   return Guard([&] {
     CheckNotNull(step, "step");
     CheckNotNull(ended, "ended");
-    const std::optional<uint64_t> next = Use(client, "client").client.NextStep();
+    const std::optional<uint64_t> next = Use(client, "client").client.NextStep(first, end);
     *step = next.value_or(0);
     *ended = next ? 0 : 1;
   });

@@ -21,7 +21,8 @@ namespace dtrun::runtime {
 enum class MessageKind : uint32_t {
   // requests of a rank
   kHello = 1,      ///< number: rank; value: PeerRole; bytes: HelloText; file: memory that both map
-  kNext = 2,       ///< to the first server: the current step, if any, is done; requests a step
+  kNext = 2,       ///< to the first server: the current step, if any, is done; requests a step in
+                   ///< [number, value)
   kPull = 3,       ///< requests the values; value: 1 if a gradient will be computed from them
   kPush = 4,       ///< bytes: a gradient, unless the memory is mapped
   kReadState = 5,  ///< requests the state of the optimizer

@@ -12,10 +12,18 @@ constexpr uint64_t kAlignment = 64;  // a cache line
 
 uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-uint64_t PartsOf(const Tensor& variable, int servers, uint64_t min_partition_bytes) {
+uint64_t PartsOf(const Tensor& variable, int servers, const PartitionRule& rule) {
   const uint64_t rows = variable.shape.empty() ? 1 : variable.shape[0];
-  const uint64_t by_size = variable.buffer.bytes() / std::max<uint64_t>(min_partition_bytes, 1);
-  return std::max<uint64_t>(1, std::min({by_size, rows, static_cast<uint64_t>(servers)}));
+  const uint64_t bytes = variable.buffer.bytes(), number = std::max<uint64_t>(rule.number, 1);
+  uint64_t parts = 1;
+  switch (rule.kind) {
+    case PartitionRule::Kind::kMinSize:
+      parts = std::min(bytes / number, static_cast<uint64_t>(servers));
+      break;
+    case PartitionRule::Kind::kMaxSize: parts = bytes / number + (bytes % number > 0); break;
+    case PartitionRule::Kind::kFixedShards: parts = number; break;
+  }
+  return std::max<uint64_t>(1, std::min(parts, rows));
 }
 
 }  // namespace
@@ -28,7 +36,7 @@ std::vector<VariableShard> VariableLayout::OfServer(int server) const {
 }
 
 VariableLayout PlanVariables(
-    const std::vector<Tensor>& variables, int servers, uint64_t min_partition_bytes) {
+    const std::vector<Tensor>& variables, int servers, const PartitionRule& rule) {
   if (variables.empty())
     throw Error(ErrorCode::kInvalidArgument, "there are no variables for the parameter servers");
   CheckTensors(variables);
@@ -37,7 +45,7 @@ VariableLayout PlanVariables(
   for (size_t v = 0; v < variables.size(); ++v) {
     const Tensor& variable = variables[v];
     layout.offsets.push_back(layout.half);
-    const uint64_t parts = PartsOf(variable, servers, min_partition_bytes);
+    const uint64_t parts = PartsOf(variable, servers, rule);
     const uint64_t rows = parts == 1 ? 1 : variable.shape[0];
     const uint64_t row = variable.buffer.count / std::max<uint64_t>(rows, 1);
     for (uint64_t part = 0, first = 0; part < parts; ++part) {
@@ -62,14 +70,16 @@ VariableLayout PlanVariables(
 }
 
 StepQueue::StepQueue(uint64_t first, uint64_t end, uint64_t most_out)
-    : next_(first), end_(std::max(first, end)), most_out_(most_out), done_(first) {}
+    : next_(first), end_(std::max(first, end)), most_out_(most_out) {}
 
-std::optional<uint64_t> StepQueue::Take(int worker) {
+std::optional<uint64_t> StepQueue::Take(int worker, uint64_t end) {
   if (out_.size() >= most_out_) return std::nullopt;
-  if (!again_.empty()) {
-    out_[worker] = again_.front();
-    again_.pop_front();
-  } else if (next_ < end_) {
+  const auto lost =
+      std::find_if(again_.begin(), again_.end(), [&](uint64_t step) { return step < end; });
+  if (lost != again_.end()) {
+    out_[worker] = *lost;
+    again_.erase(lost);
+  } else if (next_ < std::min(end, end_)) {
     out_[worker] = next_++;
   } else {
     return std::nullopt;
@@ -77,13 +87,30 @@ std::optional<uint64_t> StepQueue::Take(int worker) {
   return out_[worker];
 }
 
-void StepQueue::Done(int worker) { done_ += out_.erase(worker); }
+void StepQueue::SkipTo(uint64_t first) {
+  first = std::min(first, end_);
+  if (first <= floor_) return;
+  floor_ = first;
+  next_ = std::max(next_, first);
+  again_.erase(
+      std::remove_if(again_.begin(), again_.end(), [&](uint64_t step) { return step < first; }),
+      again_.end());
+}
+
+bool StepQueue::over(uint64_t end) const {
+  const auto below = [&](uint64_t step) { return step < end; };
+  return next_ >= std::min(end, end_) && std::none_of(again_.begin(), again_.end(), below) &&
+         std::none_of(out_.begin(), out_.end(), [&](const auto& out) { return below(out.second); });
+}
+
+void StepQueue::Done(int worker) { out_.erase(worker); }
 
 std::optional<uint64_t> StepQueue::Lose(int worker) {
   const auto lost = out_.find(worker);
   if (lost == out_.end()) return std::nullopt;
   const uint64_t step = lost->second;
   out_.erase(lost);
+  if (step < floor_) return std::nullopt;
   again_.push_back(step);
   ++repeated_;
   return step;

@@ -1,6 +1,7 @@
 #ifndef DTRUN_RUNTIME_PARAMETER_SERVER_SERVER_PLAN_H_
 #define DTRUN_RUNTIME_PARAMETER_SERVER_SERVER_PLAN_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -37,16 +38,26 @@ struct VariableLayout {
   std::vector<VariableShard> OfServer(int server) const;
 };
 
-/// Assigns the variables to the servers round-robin, in their order. A variable of at least twice
-/// `min_partition_bytes` is first cut along its first axis. The number of parts is its size divided
-/// by `min_partition_bytes`, at most the number of rows and the number of servers. If the rows do
-/// not divide evenly, the first parts have one more row ("div"):
+/// The rule for the number of parts of a variable. A part has at least one row.
+struct PartitionRule {
+  enum class Kind {
+    kMinSize,      ///< parts of at least `number` bytes, at most one for each server
+    kMaxSize,      ///< parts of at most `number` bytes
+    kFixedShards,  ///< `number` parts of each variable
+  };
+  Kind kind = Kind::kMinSize;
+  uint64_t number = 256 << 10;
+};
+
+/// Cuts each variable along its first axis into the parts of `rule`, and assigns the parts to the
+/// servers round-robin, in their order. If the rows do not divide evenly, the first parts have one
+/// more row ("div"):
 ///
-///   13 rows, 5 servers   ->   3, 3, 3, 2, 2
+///   13 rows, 5 parts   ->   3, 3, 3, 2, 2
 ///
 /// Throws Error kInvalidArgument if there are no variables, and the errors of CheckTensors.
 VariableLayout PlanVariables(
-    const std::vector<Tensor>& variables, int servers, uint64_t min_partition_bytes);
+    const std::vector<Tensor>& variables, int servers, const PartitionRule& rule);
 
 /// The steps of a training. Each step is handed out to a worker at least once. If a worker is lost,
 /// its step goes to another worker. If some or all servers have applied the lost worker's gradient,
@@ -56,23 +67,31 @@ class StepQueue {
   /// Steps [first, end). At most `most_out` steps are out at a time: handed out, but not done.
   StepQueue(uint64_t first, uint64_t end, uint64_t most_out);
 
-  /// The next step for `worker`, which must not have a step. Returns nullopt if `most_out` steps
-  /// are out, or no step is left to hand out.
-  std::optional<uint64_t> Take(int worker);
+  /// The next step below `end` for `worker`, which must not have a step. Returns nullopt if
+  /// `most_out` steps are out, or no step below `end` is left to hand out.
+  std::optional<uint64_t> Take(int worker, uint64_t end = UINT64_MAX);
+  /// Steps below `first` are not handed out any more: a worker has begun a later epoch.
+  void SkipTo(uint64_t first);
+  /// No new step is handed out any more.
+  void Close() { end_ = std::min(end_, next_); }
   /// The step of `worker` is done.
   void Done(int worker);
   /// Takes the step of `worker` back and returns it. Lost steps are handed out before new steps.
+  /// Returns nullopt if the worker has no step, or a step that is not handed out any more.
   std::optional<uint64_t> Lose(int worker);
 
-  /// True if no step is left to hand out, and no step is out.
-  bool over() const { return next_ >= end_ && again_.empty() && out_.empty(); }
-  /// The number of steps done, including the steps before `first`.
-  uint64_t done() const { return done_; }
+  /// True if no step below `end` is left to hand out, and no such step is out.
+  bool over(uint64_t end = UINT64_MAX) const;
+  /// True if each step that was handed out is done.
+  bool idle() const { return again_.empty() && out_.empty(); }
+  /// The number of steps done or skipped, including the steps before `first`.
+  uint64_t done() const { return next_ - again_.size() - out_.size(); }
   /// The number of times that a step was taken back.
   uint64_t repeated() const { return repeated_; }
 
  private:
-  uint64_t next_, end_, most_out_, done_;
+  uint64_t next_, end_, most_out_;
+  uint64_t floor_ = 0;  // steps below are not handed out
   uint64_t repeated_ = 0;
   std::deque<uint64_t> again_;
   std::map<int, uint64_t> out_;  // by worker

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -17,9 +18,12 @@ namespace dtrun::runtime {
 using base::Text;
 
 ParameterClient::ParameterClient(
-    const ServerJob& job, const std::vector<Tensor>& variables, uint64_t min_partition_bytes,
+    const ServerJob& job, const std::vector<Tensor>& variables, const PartitionRule& rule,
     PeerRole role)
-    : job_(job), role_(role), layout_(PlanVariables(variables, job.servers, min_partition_bytes)) {
+    : job_(job),
+      role_(role),
+      exceptions_(std::uncaught_exceptions()),
+      layout_(PlanVariables(variables, job.servers, rule)) {
   for (const Tensor& variable : variables)
     shapes_.emplace_back(nullptr, variable.buffer.count, variable.buffer.dtype);
   memory_ = ops::Segment::Create(layout_.block_bytes());
@@ -33,6 +37,7 @@ ParameterClient::ParameterClient(
 }
 
 ParameterClient::~ParameterClient() {
+  if (std::uncaught_exceptions() > exceptions_) return;
   for (const auto& stream : streams_) {
     stream->Send({.kind = MessageKind::kBye});
     try {
@@ -101,15 +106,16 @@ void ParameterClient::Await(int server, MessageKind kind, const MessageStream::T
         ErrorCode::kSystem, Text("parameter server ", server, " sent an answer without a request"));
 }
 
-std::optional<uint64_t> ParameterClient::NextStep() {
-  Ask(0, {.kind = MessageKind::kNext});
+std::optional<uint64_t> ParameterClient::NextStep(uint64_t first, uint64_t end) {
+  Ask(0, {.kind = MessageKind::kNext, .number = first, .value = end});
   Await(0, MessageKind::kStep);
   const MessageHeader& answer = stream(0).header();
-  return answer.kind == MessageKind::kStep ? std::optional(answer.number) : std::nullopt;
+  has_step_ = answer.kind == MessageKind::kStep;
+  return has_step_ ? std::optional(answer.number) : std::nullopt;
 }
 
 uint64_t ParameterClient::Pull() {
-  const uint64_t computes = role_ == PeerRole::kWorker ? 1 : 0;
+  const uint64_t computes = has_step_ ? 1 : 0;
   for (int server = 0; server < job_.servers; ++server)
     Ask(server, {.kind = MessageKind::kPull, .value = computes});
   for (int server = 0; server < job_.servers; ++server)
@@ -123,6 +129,7 @@ uint64_t ParameterClient::Push() {
   for (int server = 0; server < job_.servers; ++server)
     Ask(server, {.kind = MessageKind::kPush}, PiecesOf(server, 0));
   for (int server = 0; server < job_.servers; ++server) Await(server, MessageKind::kPushed);
+  has_step_ = false;
   return stream(0).header().number;
 }
 

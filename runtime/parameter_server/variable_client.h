@@ -21,8 +21,9 @@ class ParameterClient {
   /// Returns when all servers have accepted this rank. Throws Error kMismatch if a server has other
   /// variables, or kPeerLost, kTimeout, kSystem.
   ParameterClient(
-      const ServerJob& job, const std::vector<Tensor>& variables, uint64_t min_partition_bytes,
+      const ServerJob& job, const std::vector<Tensor>& variables, const PartitionRule& rule,
       PeerRole role);
+  /// Leaves in good order, unless an exception destroys this object.
   ~ParameterClient();
 
   /// The memory of variable `index`, owned by this object. Pull fills the value. Push sends the
@@ -30,10 +31,11 @@ class ParameterClient {
   Buffer value(size_t index) const;
   Buffer gradient(size_t index) const;
 
-  /// Reports the previous step as done, and returns the next step; nullopt: no step is left.
-  std::optional<uint64_t> NextStep();
-  /// Fills all values, and returns the version of the first server's values. On a worker, this call
-  /// begins the computation of a gradient.
+  /// Reports the previous step as done, and returns the next step in [first, end); nullopt: no step
+  /// below `end` is left. From then on, no worker gets a step below `first`.
+  std::optional<uint64_t> NextStep(uint64_t first = 0, uint64_t end = UINT64_MAX);
+  /// Fills all values, and returns the version of the first server's values. On a worker with a
+  /// step, this call begins the computation of a gradient.
   uint64_t Pull();
   /// Returns when all servers have applied the gradient. The result is its staleness on the first
   /// server.
@@ -53,6 +55,8 @@ class ParameterClient {
 
   ServerJob job_;
   PeerRole role_;
+  bool has_step_ = false;  // handed out, and not pushed yet
+  int exceptions_;         // in flight when this object was made
   VariableLayout layout_;
   std::vector<Buffer> shapes_;  // of the variables, without data
   std::shared_ptr<ops::Segment> memory_;

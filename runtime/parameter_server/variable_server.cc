@@ -60,8 +60,10 @@ struct ParameterServer::Connection {
   int rank = -1;
   PeerRole role = PeerRole::kReader;
   std::shared_ptr<ops::Segment> memory;
-  // has_step: the first server has handed out a step to it. computes: it has values for a gradient.
-  bool wants_step = false, has_step = false, computes = false, pushing = false;
+  // has_step: the first server has handed out a step to it. has_pushed: it has pushed a gradient
+  // since. computes: it has values for a gradient.
+  bool wants_step = false, has_step = false, has_pushed = false, computes = false, pushing = false;
+  uint64_t wanted_end = 0;                 // it wants a step below
   Clock::time_point since = Clock::now();  // of the connection; later, of its last step or pull
 };
 
@@ -71,7 +73,7 @@ ParameterServer::ParameterServer(
     const ServerJob& job, const std::vector<Tensor>& variables, const TrainingPlan& plan)
     : job_(job),
       plan_(plan),
-      layout_(PlanVariables(variables, job.servers, plan.min_partition_bytes)),
+      layout_(PlanVariables(variables, job.servers, plan.partition)),
       shards_(layout_.OfServer(job.rank)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       places_(static_cast<size_t>(job.servers)),
@@ -181,6 +183,7 @@ void ParameterServer::ServeOnce() {
   for (Connection& peer : peers_)
     if (peer.gone) Leave(peer);
   peers_.remove_if([](const Connection& peer) { return peer.gone; });
+  CloseIfAllHaveLeft();
   ApplyGradients();
   HandOutSteps();
   EndIfFinished();
@@ -301,7 +304,9 @@ void ParameterServer::Hear(Connection& peer) {
       if (!is_first() || peer.role != PeerRole::kWorker || peer.wants_step || peer.pushing)
         refuse("found a request for a step out of turn");
       if (std::exchange(peer.has_step, false)) queue_.Done(peer.rank);
+      queue_.SkipTo(header.number);
       peer.wants_step = true;
+      peer.wanted_end = header.value;
       return;
     case MessageKind::kPull:
       if (peer.memory == nullptr) refuse("found no memory for values");
@@ -409,9 +414,9 @@ void ParameterServer::Welcome() {
 void ParameterServer::HandOutSteps() {
   for (Connection& peer : peers_) {
     if (!peer.wants_step || peer.gone) continue;
-    const std::optional<uint64_t> step = queue_.Take(peer.rank);
-    if (!step && !queue_.over()) continue;
-    peer.wants_step = false;
+    const std::optional<uint64_t> step = queue_.Take(peer.rank, peer.wanted_end);
+    if (!step && !queue_.over(peer.wanted_end)) continue;
+    peer.wants_step = peer.has_pushed = false;
     peer.has_step = step.has_value();
     peer.since = Clock::now();
     peer.stream.Send(
@@ -464,6 +469,7 @@ void ParameterServer::Apply(Connection& peer) {
     gradients.push_back(peer.memory->data() + shard.offset);
   update_(gradients);
   peer.pushing = peer.computes = false;
+  peer.has_pushed = true;
   peer.stream.Send({.kind = MessageKind::kPushed, .number = gate_.Apply(peer.rank)});
   statistics_.update_s += SecondsSince(begin);
   // Sends the answer now, so that the rank computes while the next gradient is applied.
@@ -514,22 +520,43 @@ void ParameterServer::Leave(Connection& peer) {
   if (peer.role == PeerRole::kWorker) LoseWorker(peer);
 }
 
+// A worker that leaves in good order has done its step. With a known number of steps, it stays
+// until all steps are done.
 void ParameterServer::LoseWorker(Connection& peer) {
   gate_.Forget(peer.rank);
   if (!is_first()) return;
+  if (peer.said_bye && peer.has_pushed) queue_.Done(peer.rank);
   const std::optional<uint64_t> step = queue_.Lose(peer.rank);
-  if (peer.said_bye && queue_.over()) return;
+  const bool open = plan_.steps == TrainingPlan::kOpen;
+  const bool in_order = peer.said_bye && (open ? !step.has_value() : queue_.over());
   const int left = Count(PeerRole::kWorker);
-  ++statistics_.lost_workers;
-  job_.log(
-      base::LogLevel::kWarning,
-      Text(
-          job_.Name(peer.rank), peer.said_bye ? ", a worker, has left" : ", a worker, is lost",
-          step ? Text("; its step ", *step, " is handed out again") : "", "; ", left,
-          left == 1 ? " worker is left" : " workers are left"));
+  if (in_order) {
+    left_in_order_ = true;
+  } else {
+    ++statistics_.lost_workers;
+    job_.log(
+        base::LogLevel::kWarning,
+        Text(
+            job_.Name(peer.rank), peer.said_bye ? ", a worker, has left" : ", a worker, is lost",
+            step ? Text("; its step ", *step, " is handed out again") : "", "; ", left,
+            left == 1 ? " worker is left" : " workers are left"));
+  }
   const bool all_came = static_cast<int>(workers_seen_.size()) >= plan_.workers;
-  if (left == 0 && all_came && !queue_.over())
-    ThrowPeerLost(Text("no worker is left after ", queue_.done(), " of ", plan_.steps, " steps"));
+  if (left == 0 && all_came && !is_complete())
+    ThrowPeerLost(Text(
+        "no worker is left after ", queue_.done(), open ? "" : Text(" of ", plan_.steps),
+        " steps"));
+}
+
+// True if no step has to be done, as far as the workers that have left know.
+bool ParameterServer::is_complete() const {
+  const bool open = plan_.steps == TrainingPlan::kOpen;
+  return queue_.over() || (open && left_in_order_ && queue_.idle());
+}
+
+// Without a number of steps, the training ends with the last worker.
+void ParameterServer::CloseIfAllHaveLeft() {
+  if (is_first() && is_complete() && Count(PeerRole::kWorker) == 0 && AllHaveCome()) queue_.Close();
 }
 
 // True if all expected ranks have connected. A rank that has ended counts, too.

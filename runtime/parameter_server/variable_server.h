@@ -22,9 +22,12 @@
 namespace dtrun::runtime {
 
 struct TrainingPlan {
-  uint64_t first_step = 0, steps = 0;  ///< steps [first_step, steps) are handed out
+  /// Steps [first_step, steps) are handed out. With kOpen, the training ends when each worker has
+  /// left in good order.
+  uint64_t first_step = 0, steps = 0;
+  static constexpr uint64_t kOpen = UINT64_MAX;
   std::optional<uint64_t> max_staleness = std::nullopt;
-  uint64_t min_partition_bytes = 256 << 10;
+  PartitionRule partition = {};
   int workers = 1;  ///< the expected number of workers
   int readers = 0;  ///< the expected number of readers, without those of the servers
 };
@@ -93,6 +96,8 @@ class ParameterServer {
   void DropTheSilent();
   void Leave(Connection& peer);
   void LoseWorker(Connection& peer);
+  bool is_complete() const;
+  void CloseIfAllHaveLeft();
   void EndIfFinished();
   int Count(PeerRole role) const;
   bool AllHaveCome() const;
@@ -116,6 +121,7 @@ class ParameterServer {
   StalenessGate gate_;
   StepQueue queue_;
   std::set<int> workers_seen_, readers_seen_;  // ranks
+  bool left_in_order_ = false;                 // a worker has left when no step was open
   bool finishing_ = false, ended_ = false;
   std::chrono::steady_clock::time_point finishing_since_;
   ServerStatistics statistics_;

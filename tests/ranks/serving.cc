@@ -19,7 +19,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -68,25 +67,31 @@ struct Program {
     dtrun::ParameterCheckpoints checkpoints;
     checkpoints.folder = folder;
     checkpoints.every_steps = 8;
-    dtrun::ParameterServer server(
-        job, variables,
-        [&](std::vector<dtrun::Parameter>& shards, const auto&) {
-          const bool first = job.rank() == 0;
-          return std::make_unique<Counting>(
-              shards, first && what == "server" ? getpid()
-                      : first && what == "gone" ? getppid()
-                                                : 0);
-        },
-        options, checkpoints);
+    const bool first = job.rank() == 0;
+    std::vector<dtrun::Parameter> parameters = Parameters();
+    Counting counting(
+        parameters, first && what == "server" ? getpid()
+                    : first && what == "gone" ? getppid()
+                                              : 0);
+    dtrun::ParameterServer server(job, variables, counting, options, checkpoints);
     server.Serve();
     if (job.rank() > 0) return;
     const dtrun::ParameterStatistics statistics = server.statistics();
-    const float count = *static_cast<const float*>(server.optimizer().state()[0].buffer.data);
+    const float count = *static_cast<const float*>(server.state()[0].buffer.data);
     std::printf(
         "from %d: w0 %g, count %g, updates %d, lost %d\n", static_cast<int>(server.first_step()),
         w[0], count, static_cast<int>(statistics.updates),
         static_cast<int>(statistics.lost_workers));
     std::printf("%s", server.StalenessHistogram().c_str());
+  }
+
+  std::vector<dtrun::Parameter> Parameters() {
+    std::vector<dtrun::Parameter> parameters(2);
+    for (size_t i = 0; i < 2; ++i) {
+      parameters[i].name = variables[i].name;
+      parameters[i].value = variables[i].buffer;
+    }
+    return parameters;
   }
 
   int Work(dtrun::Context& job) {
@@ -97,8 +102,7 @@ struct Program {
     const bool last = job.rank() == job.size() - 1;
     if (what == "absent" && last) return 0;
     if (what == "other" && last) variables[1].shape = {1, 3};
-    std::vector<dtrun::Parameter> parameters(2);
-    for (size_t i = 0; i < 2; ++i) parameters[i].value = variables[i].buffer;
+    std::vector<dtrun::Parameter> parameters = Parameters();
     dtrun::ParameterWorker worker(job, variables, parameters, options);
     for (int done = 0; worker.NextStep(); ++done) {
       worker.Pull();
@@ -122,7 +126,7 @@ struct Program {
 
   int Run() {
     dtrun::Context job = dtrun::Init();
-    options.min_partition_bytes = 1024;  // "w" has 2400
+    options.partitioner = dtrun::Partitioner::MinSize(1024);  // "w" has 2400
     options.evaluator = what == "evaluator";
     int code = 0;
     switch (dtrun::RoleOf(job, options)) {

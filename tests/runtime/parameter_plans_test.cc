@@ -25,9 +25,11 @@ Tensor Variable(const std::string& name, const Shape& shape) {
   return {name, Buffer(storage, count), shape};
 }
 
+PartitionRule AtLeast(uint64_t bytes) { return {PartitionRule::Kind::kMinSize, bytes}; }
+
 std::string ErrorOf(const std::vector<Tensor>& variables) {
   try {
-    PlanVariables(variables, 1, 1024);
+    PlanVariables(variables, 1, AtLeast(1024));
   } catch (const dtrun::Error& error) {
     CHECK(error.code() == dtrun::ErrorCode::kInvalidArgument);
     return error.what();
@@ -37,7 +39,8 @@ std::string ErrorOf(const std::vector<Tensor>& variables) {
 
 TEST_CASE("small variables are dealt round-robin without a cut") {
   const VariableLayout layout = PlanVariables(
-      {Variable("a", {3, 5}), Variable("b", {7}), Variable("c", {}), Variable("d", {2})}, 2, 1024);
+      {Variable("a", {3, 5}), Variable("b", {7}), Variable("c", {}), Variable("d", {2})}, 2,
+      AtLeast(1024));
   REQUIRE(layout.shards.size() == 4);
   for (size_t i = 0; i < 4; ++i) {
     CHECK(layout.shards[i].variable == i);
@@ -53,7 +56,7 @@ TEST_CASE("small variables are dealt round-robin without a cut") {
 }
 
 TEST_CASE("a large variable is cut along its first axis and the first parts get one row more") {
-  const VariableLayout layout = PlanVariables({Variable("w", {13, 4})}, 5, 8);
+  const VariableLayout layout = PlanVariables({Variable("w", {13, 4})}, 5, AtLeast(8));
   std::vector<uint64_t> rows, firsts;
   for (const VariableShard& shard : layout.shards) {
     rows.push_back(shard.count / 4);
@@ -66,10 +69,35 @@ TEST_CASE("a large variable is cut along its first axis and the first parts get 
 }
 
 TEST_CASE("no part is smaller than the minimum or smaller than a row") {
-  CHECK(PlanVariables({Variable("w", {13, 4})}, 5, 100).shards.size() == 2);  // 208 bytes
-  CHECK(PlanVariables({Variable("w", {13, 4})}, 5, 105).shards.size() == 1);
-  CHECK(PlanVariables({Variable("w", {2, 64})}, 5, 8).shards.size() == 2);
-  CHECK(PlanVariables({Variable("w", {0, 64})}, 5, 8).shards.size() == 1);
+  CHECK(PlanVariables({Variable("w", {13, 4})}, 5, AtLeast(100)).shards.size() == 2);  // 208 bytes
+  CHECK(PlanVariables({Variable("w", {13, 4})}, 5, AtLeast(105)).shards.size() == 1);
+  CHECK(PlanVariables({Variable("w", {2, 64})}, 5, AtLeast(8)).shards.size() == 2);
+  CHECK(PlanVariables({Variable("w", {0, 64})}, 5, AtLeast(8)).shards.size() == 1);
+}
+
+TEST_CASE("parts have at most the size that the rule allows and at least one row") {
+  const auto parts = [](const Shape& shape, uint64_t bytes) {
+    return PlanVariables({Variable("w", shape)}, 2, {PartitionRule::Kind::kMaxSize, bytes})
+        .shards.size();
+  };
+  CHECK(parts({13, 4}, 208) == 1);  // 208 bytes
+  CHECK(parts({13, 4}, 207) == 2);
+  CHECK(parts({13, 4}, 50) == 5);  // more than there are servers
+  CHECK(parts({3, 64}, 8) == 3);
+  CHECK(parts({}, 1) == 1);
+}
+
+TEST_CASE("a fixed number of parts holds for each variable with enough rows") {
+  const VariableLayout layout = PlanVariables(
+      {Variable("w", {13, 4}), Variable("b", {2})}, 2, {PartitionRule::Kind::kFixedShards, 3});
+  std::vector<uint64_t> counts;
+  std::vector<int> servers;
+  for (const VariableShard& shard : layout.shards) {
+    counts.push_back(shard.count);
+    servers.push_back(shard.server);
+  }
+  CHECK(counts == std::vector<uint64_t>{20, 16, 16, 1, 1});
+  CHECK(servers == std::vector<int>{0, 1, 0, 1, 0});
 }
 
 TEST_CASE("invalid variables are refused by name") {

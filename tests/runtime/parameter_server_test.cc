@@ -35,6 +35,8 @@ struct ServedModel {
   }
 };
 
+const PartitionRule kCutW = {PartitionRule::Kind::kMinSize, 24};  // "w" has 48 bytes
+
 // The job that all ranks share. All ranks are on one host, or each rank is on its own host.
 struct Rig {
   explicit Rig(int size_in, int servers_in, bool apart_in = false)
@@ -62,12 +64,12 @@ struct Rig {
     return job;
   }
   std::unique_ptr<ParameterServer> Server(int rank, ServedModel& model, TrainingPlan plan) {
-    plan.min_partition_bytes = 24;  // "w" has 48 bytes
+    plan.partition = kCutW;
     return std::make_unique<ParameterServer>(Job(rank), model.variables(), plan);
   }
   std::unique_ptr<ParameterClient> Client(
       int rank, ServedModel& model, PeerRole role = PeerRole::kWorker) {
-    return std::make_unique<ParameterClient>(Job(rank), model.variables(), 24, role);
+    return std::make_unique<ParameterClient>(Job(rank), model.variables(), kCutW, role);
   }
   std::string Said() {
     const std::lock_guard lock(mutex);
@@ -286,7 +288,7 @@ TEST_CASE("a rank with a different variable is refused with both descriptions") 
   std::vector<Tensor> other = model.variables();
   other[1].shape = {1, 2};
   CHECK(
-      CodeAndText([&] { ParameterClient(rig.Job(1), other, 24, PeerRole::kWorker); }) ==
+      CodeAndText([&] { ParameterClient(rig.Job(1), other, kCutW, PeerRole::kWorker); }) ==
       "2: parameter server 0 has variable b: f32 (2) in 1 part, rank 1 on h0 has variable b: f32 "
       "(1, 2) in 1 part");
 }
@@ -327,6 +329,80 @@ TEST_CASE("an update that fails ends the server with its error") {
   CHECK(CodeAndText([&] { server->WaitFor(1); }) == "1: the rate is no number");
 }
 
+// Does the steps of `epochs` epochs of 10 steps. Returns all of them.
+std::vector<uint64_t> WorkInEpochs(ParameterClient& client, uint64_t epochs) {
+  std::vector<uint64_t> steps;
+  for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
+    while (const auto step = client.NextStep(10 * epoch, 10 * (epoch + 1))) {
+      client.Pull();
+      WriteGradient(client);
+      client.Push();
+      steps.push_back(*step);
+    }
+  }
+  return steps;
+}
+
+TEST_CASE("without a number of steps the training ends when all workers have left") {
+  Rig rig(3, 1);
+  ServedModel model;
+  const auto server = rig.Server(0, model, {.steps = TrainingPlan::kOpen, .workers = 2});
+  StartSubtracting(*server);
+  std::vector<uint64_t> done[2];
+  std::vector<std::thread> workers;
+  for (int w = 0; w < 2; ++w)
+    workers.emplace_back([&, w] {
+      ServedModel own;
+      done[w] = WorkInEpochs(*rig.Client(1 + w, own), 3);
+    });
+  CHECK(server->WaitFor(UINT64_MAX) == 30);
+  for (std::thread& worker : workers) worker.join();
+  server->Finish();
+  std::vector<uint64_t> all = done[0];
+  all.insert(all.end(), done[1].begin(), done[1].end());
+  std::sort(all.begin(), all.end());
+  std::vector<uint64_t> expected(30);
+  std::iota(expected.begin(), expected.end(), 0);
+  CHECK(all == expected);
+  CHECK(server->statistics().lost_workers == 0);
+  CHECK(rig.Said() == "");
+}
+
+TEST_CASE("an epoch ends for a worker when the step of another worker is done") {
+  Rig rig(3, 1);
+  ServedModel model, one, two;
+  const auto server = rig.Server(0, model, {.steps = TrainingPlan::kOpen, .workers = 2});
+  StartSubtracting(*server);
+  auto slow = rig.Client(1, one);
+  CHECK(slow->NextStep(0, 10) == 0);
+  slow->Pull();
+  std::vector<uint64_t> steps;
+  std::thread other([&] { steps = WorkInEpochs(*rig.Client(2, two), 1); });
+  while (server->statistics().updates < 9) std::this_thread::yield();
+  slow.reset();  // lost with its step
+  other.join();
+  std::sort(steps.begin(), steps.end());
+  CHECK(steps == std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(server->WaitFor(UINT64_MAX) == 10);
+  server->Finish();
+  CHECK(server->statistics().lost_workers == 1);
+}
+
+TEST_CASE("a worker may leave in the middle of an epoch after its push") {
+  Rig rig(2, 1);
+  ServedModel model, own;
+  const auto server = rig.Server(0, model, {.steps = TrainingPlan::kOpen});
+  StartSubtracting(*server);
+  auto client = rig.Client(1, own);
+  client->NextStep(0, 10);
+  client->Pull();
+  WriteGradient(*client);
+  client->Push();
+  client.reset();
+  CHECK(server->WaitFor(UINT64_MAX) == 1);
+  server->Finish();
+}
+
 // ---- between hosts ------------------------------------------------------------------------------
 
 TEST_CASE("a connection without the job's secret is refused and does not disturb the job") {
@@ -337,7 +413,8 @@ TEST_CASE("a connection without the job's secret is refused and does not disturb
   ServerJob stranger = rig.Job(1);
   stranger.secret = std::string(32, 'x');
   CHECK(
-      CodeAndText([&] { ParameterClient(stranger, model.variables(), 24, PeerRole::kWorker); }) ==
+      CodeAndText(
+          [&] { ParameterClient(stranger, model.variables(), kCutW, PeerRole::kWorker); }) ==
       "6: the process that listens as parameter server 0 (rank 0 on h0) does not know the secret "
       "of this job");
   const auto client = rig.Client(1, own);

@@ -35,12 +35,26 @@ enum {
 typedef struct dtrun_parameter_server_options {
   uint64_t struct_bytes;         ///< size of this struct in the calling program
   uint64_t first_step;           ///< steps [first_step, steps) are handed out to workers
-  uint64_t steps;                ///< the end of the steps
+  uint64_t steps;                ///< the end of the steps, or DTRUN_OPEN_STEPS
   uint64_t max_staleness;        ///< of a gradient, in updates; UINT64_MAX: no bound
-  uint64_t min_partition_bytes;  ///< the least size of a part of a variable
+  uint64_t min_partition_bytes;  ///< the least size of a part, or a dtrun_partition_...
   int32_t workers;               ///< the number of workers to expect
   int32_t readers;               ///< the number of readers to expect
 } dtrun_parameter_server_options;
+
+/// As `steps`: the number of steps is not known before. Workers get the steps that they ask for,
+/// and the training ends when all workers have disconnected in good order.
+#define DTRUN_OPEN_STEPS UINT64_MAX
+
+/// As `min_partition_bytes`: variables are cut into parts of at most `bytes` bytes. A part has at
+/// least one row.
+static inline uint64_t dtrun_partition_of_max_bytes(uint64_t bytes) {
+  return UINT64_C(1) << 62 | (bytes & (UINT64_MAX >> 2));
+}
+/// As `min_partition_bytes`: each variable is cut into `parts` parts, at most one for each row.
+static inline uint64_t dtrun_partition_of_parts(uint64_t parts) {
+  return UINT64_C(1) << 63 | (parts & (UINT64_MAX >> 2));
+}
 
 /// No steps, no bound, parts of at least 256 KiB, one worker, no reader.
 static inline dtrun_parameter_server_options dtrun_default_parameter_server_options(void) {
@@ -153,6 +167,10 @@ DTRUN_API dtrun_error* dtrun_parameter_client_gradient(
 /// lost. It also waits while the staleness bound allows no further step.
 DTRUN_API dtrun_error* dtrun_parameter_client_next_step(
     dtrun_parameter_client* client, uint64_t* step, int32_t* ended);
+/// The same for the steps in [first, end). `*ended` is 1 when all steps below `end` are done. From
+/// then on, no worker gets a step below `first`.
+DTRUN_API dtrun_error* dtrun_parameter_client_next_step_in(
+    dtrun_parameter_client* client, uint64_t first, uint64_t end, uint64_t* step, int32_t* ended);
 /// Fills all values. `*version` (may be NULL) is the number of updates on the first server.
 DTRUN_API dtrun_error* dtrun_parameter_client_pull(
     dtrun_parameter_client* client, uint64_t* version);

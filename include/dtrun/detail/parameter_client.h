@@ -30,18 +30,53 @@ enum class ParameterRole {
   kEvaluator,  ///< the last rank, if the job has an evaluator: evaluates checkpoints
 };
 
+/// The rule that cuts variables along their first axis into parts. The parts are dealt to the
+/// servers round-robin. A part has at least one row. If the rows do not divide evenly, the first
+/// parts have one more row.
+///
+///   13 rows in 5 parts   ->   3, 3, 3, 2, 2
+class Partitioner {
+ public:
+  /// Parts of at least `bytes` bytes, at most one for each server.
+  static Partitioner MinSize(uint64_t bytes = 256 * 1024) { return Partitioner(bytes); }
+  /// Parts of at most `bytes` bytes, which is more than 0.
+  static Partitioner MaxSize(uint64_t bytes) {
+    return Partitioner(dtrun_partition_of_max_bytes(Positive(bytes)));
+  }
+  /// `parts` parts of each variable, at least 1.
+  static Partitioner FixedShards(uint64_t parts) {
+    return Partitioner(dtrun_partition_of_parts(Positive(parts)));
+  }
+  /// No variable is cut.
+  static Partitioner None() { return Partitioner(UINT64_MAX); }
+
+  /// The rule for the C ABI: `min_partition_bytes` of dtrun_parameter_server_options.
+  uint64_t ToC() const { return told_; }
+
+ private:
+  explicit Partitioner(uint64_t told) : told_(told) {}
+  static uint64_t Positive(uint64_t number) {
+    if (number > 0) return number;
+    throw Error(ErrorCode::kInvalidArgument, "partitioner: found 0; expected at least 1");
+  }
+
+  uint64_t told_;
+};
+
+/// As `ParameterServerOptions::steps`: the number of steps is not known before. Workers get the
+/// steps that they ask for, and the training ends when all workers have left.
+constexpr uint64_t kOpenSteps = DTRUN_OPEN_STEPS;
+
 /// The options of the servers and the workers. The same on all ranks.
 struct ParameterServerOptions {
-  uint64_t first_step = 0;  ///< steps [first_step, steps) are handed out to workers on demand
-  uint64_t steps = 0;       ///< the end of the steps
+  uint64_t first_step = 0;      ///< steps [first_step, steps) are handed out to workers on demand
+  uint64_t steps = kOpenSteps;  ///< the end of the steps
   /// The largest staleness of a gradient: the number of updates between the values that it was
   /// computed from and the values that it is applied to. nullopt: no bound. The staleness is then
   /// about the number of workers minus one.
   std::optional<uint64_t> max_staleness = {};
-  /// A variable of at least twice this size is cut along its first axis into at most one part per
-  /// server.
-  uint64_t min_partition_bytes = 256 * 1024;
-  bool evaluator = false;  ///< the last rank is not a worker
+  Partitioner partitioner = Partitioner::MinSize();  ///< cuts large variables
+  bool evaluator = false;                            ///< the last rank is not a worker
 };
 
 /// The number of ranks that are neither servers nor the evaluator.
@@ -88,7 +123,7 @@ class ParameterConnection {
     const std::vector<dtrun_tensor> list = ToC(variables);
     dtrun_parameter_client* client = nullptr;
     Check(dtrun_parameter_client_create(
-        job.handle(), list.data(), list.size(), options.min_partition_bytes, role, &client));
+        job.handle(), list.data(), list.size(), options.partitioner.ToC(), role, &client));
     handle_.reset(client);
   }
 
@@ -107,6 +142,16 @@ class ParameterConnection {
     uint64_t version = 0;
     Check(dtrun_parameter_client_pull(get(), &version));
     return version;
+  }
+  TensorFile ReadState() {
+    dtrun_tensor_file* state = nullptr;
+    Check(dtrun_parameter_client_read_state(get(), &state));
+    return TensorFile(state);
+  }
+  ParameterProgress progress() {
+    dtrun_parameter_progress told = dtrun_new_parameter_progress();
+    Check(dtrun_parameter_client_progress(get(), &told));
+    return {told.steps_done, told.steps, told.workers, told.finished != 0};
   }
 
  private:
@@ -135,19 +180,30 @@ class ParameterConnection {
 class ParameterWorker {
  public:
   /// Returns when all servers are connected. `variables` are those of the servers, and `parameters`
-  /// are the same in the same order. This object gives the gradients their memory, which the
-  /// servers of this host read. The memory is valid as long as this object. Values stay at their
-  /// place.
+  /// are the same in the same order. Further variables, of f64, are settings: see SetSettings.
+  ///
+  /// This object gives memory to gradients that have none. The servers of this host read that
+  /// memory, which is valid as long as this object. Values stay at their place.
   ParameterWorker(
       Context& job, const std::vector<NamedTensor>& variables, std::vector<Parameter>& parameters,
       const ParameterServerOptions& options = {})
-      : connection_(job, variables, options, DTRUN_WORKER), parameters_(parameters) {
+      : connection_(job, variables, options, DTRUN_WORKER),
+        parameters_(parameters),
+        given_(parameters.size(), false) {
     CheckParameters(variables);
-    for (size_t i = 0; i < parameters.size(); ++i) parameters[i].gradient = connection_.gradient(i);
+    for (size_t i = parameters.size(); i < variables.size(); ++i)
+      settings_.push_back(connection_.gradient(i));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      given_[i] = parameters[i].gradient.data == nullptr;
+      if (given_[i]) parameters[i].gradient = connection_.gradient(i);
+    }
   }
   ~ParameterWorker() {
-    for (Parameter& parameter : parameters_)
-      parameter.gradient = Buffer(nullptr, parameter.value.count, parameter.value.dtype);
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      Parameter& parameter = parameters_[i];
+      if (given_[i])
+        parameter.gradient = Buffer(nullptr, parameter.value.count, parameter.value.dtype);
+    }
   }
   ParameterWorker(const ParameterWorker&) = delete;
   ParameterWorker& operator=(const ParameterWorker&) = delete;
@@ -155,10 +211,14 @@ class ParameterWorker {
   /// Declares the previous step done, and returns the next one; nullopt when all steps are done. If
   /// no step is left but other workers still have steps, the call waits, because those workers may
   /// be lost. It also waits while `max_staleness` allows no further step.
-  std::optional<uint64_t> NextStep() {
+  std::optional<uint64_t> NextStep() { return NextStepIn(0, UINT64_MAX); }
+  /// The same for the steps in [first, end), for example of an epoch; nullopt when all steps below
+  /// `end` are done. From then on, no worker gets a step below `first`.
+  std::optional<uint64_t> NextStepIn(uint64_t first, uint64_t end) {
     uint64_t step = 0;
     int32_t ended = 0;
-    detail::Check(dtrun_parameter_client_next_step(connection_.get(), &step, &ended));
+    detail::Check(
+        dtrun_parameter_client_next_step_in(connection_.get(), first, end, &step, &ended));
     return ended != 0 ? std::nullopt : std::optional<uint64_t>(step);
   }
   /// Fills the values of all parameters. Returns the number of updates on the first server.
@@ -170,13 +230,28 @@ class ParameterWorker {
     }
     return version;
   }
+  /// Sets the numbers that the next gradient is applied with (Optimizer::step_settings). Each
+  /// further variable holds all of them.
+  void SetSettings(const std::vector<double>& settings) {
+    for (size_t i = 0; i < settings_.size(); ++i)
+      std::memcpy(settings_[i].data, settings.data(), settings_[i].bytes());
+  }
   /// Pushes the gradients. Returns their staleness on the first server, when all servers have
   /// applied them.
   uint64_t Push() {
     uint64_t staleness = 0;
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const Buffer& own = parameters_[i].gradient;
+      if (!given_[i] && own.count > 0)
+        std::memcpy(connection_.gradient(i).data, own.data, own.bytes());
+    }
     detail::Check(dtrun_parameter_client_push(connection_.get(), &staleness));
     return staleness;
   }
+  /// Reads the state of the servers' optimizers, server by server, with the names of the shards.
+  TensorFile ReadState() { return connection_.ReadState(); }
+  /// Asks the first server for the progress of the job.
+  ParameterProgress progress() { return connection_.progress(); }
 
  private:
   void CheckParameters(const std::vector<NamedTensor>& variables) const {
@@ -186,8 +261,8 @@ class ParameterWorker {
             ErrorCode::kUnavailable, "ParameterWorker: parameter '" + parameter.name +
                                          "' lies on GPU " + std::to_string(parameter.value.device) +
                                          "; expected host memory");
-    bool same = variables.size() == parameters_.size();
-    for (size_t i = 0; same && i < variables.size(); ++i)
+    bool same = variables.size() >= parameters_.size();
+    for (size_t i = 0; same && i < parameters_.size(); ++i)
       same = variables[i].buffer.count == parameters_[i].value.count &&
              variables[i].buffer.dtype == parameters_[i].value.dtype;
     if (!same)
@@ -199,6 +274,8 @@ class ParameterWorker {
 
   detail::ParameterConnection connection_;
   std::vector<Parameter>& parameters_;
+  std::vector<bool> given_;       // the gradient's memory is of this object
+  std::vector<Buffer> settings_;  // each has all settings; there is one for each server
 };
 
 /// A rank that reads the variables while other ranks train them, for example for inference. The
@@ -221,17 +298,9 @@ class ParameterReader {
     return version;
   }
   /// Reads the state of the servers' optimizers, server by server, with the names of the shards.
-  TensorFile ReadState() {
-    dtrun_tensor_file* state = nullptr;
-    detail::Check(dtrun_parameter_client_read_state(connection_.get(), &state));
-    return TensorFile(state);
-  }
+  TensorFile ReadState() { return connection_.ReadState(); }
   /// Asks the first server for the progress of the job.
-  ParameterProgress progress() {
-    dtrun_parameter_progress told = dtrun_new_parameter_progress();
-    detail::Check(dtrun_parameter_client_progress(connection_.get(), &told));
-    return {told.steps_done, told.steps, told.workers, told.finished != 0};
-  }
+  ParameterProgress progress() { return connection_.progress(); }
 
  private:
   detail::ParameterConnection connection_;

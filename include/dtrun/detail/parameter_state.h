@@ -27,11 +27,17 @@ inline std::string ShardName(const std::string& variable, uint64_t part, uint64_
 }
 
 /// The place of a shard: the elements [first, first + count) of `variable`, which has `whole`
-/// elements.
+/// elements. `value` is their memory on the server.
 struct ShardPlace {
   std::string shard, variable;
   uint64_t first = 0, count = 0, whole = 0;
+  size_t index = 0;  ///< of the variable
+  Buffer value = {};
 };
+
+inline bool EndsWith(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
 
 /// The optimizer state of all servers in the form of a checkpoint, which does not depend on the
 /// number of servers. Parts are concatenated: "momentum/part_1_of_2/kernel" becomes a part of
@@ -100,11 +106,6 @@ class LoadedState {
     Buffer own;
     const char* from;
   };
-
-  static bool EndsWith(const std::string& text, const std::string& end) {
-    return text.size() >= end.size() &&
-           text.compare(text.size() - end.size(), end.size(), end) == 0;
-  }
 
   void Add(const NamedBuffer& own, const std::vector<ShardPlace>& places) {
     const ShardPlace* found = nullptr;  // the longest name that fits

@@ -10,6 +10,7 @@
 #include <dtrun/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -61,6 +62,12 @@ class StrategyOptimizer {
   /// Makes the written values visible to every replica. Collective.
   virtual void ReturnValues() = 0;
 
+  /// Changes when values change outside Step() and ReturnValues(): a worker of parameter servers
+  /// pulls values when it gets a batch. Local.
+  virtual uint64_t values_version() const { return 0; }
+  /// The number of the next step, if the replicas share the steps, as workers of parameter servers
+  /// do. nullopt: each step is a step of all replicas. Local.
+  virtual std::optional<uint64_t> assigned_step() const { return std::nullopt; }
   /// The time that steps took on this rank.
   virtual ReducerStatistics statistics() const = 0;
 };

@@ -33,13 +33,14 @@ class Workplace {
 
   // Runs a program in the working folder. If `np` is 0, it runs without dtrun.
   CommandResult Run(
-      int np, Words words,
-      const std::vector<std::pair<std::string, std::string>>& environment = {}) const {
+      int np, Words words, const std::vector<std::pair<std::string, std::string>>& environment = {},
+      int servers = 0) const {
     words[0] = fs::absolute("models/" + words[0]);
     std::string line = "cd " + path() + " && exec";
     if (np > 0)
       line +=
           " " + fs::absolute("launcher/dtrun").string() + " --tag none -np " + std::to_string(np);
+    if (servers > 0) line += " --ps " + std::to_string(servers);
     for (const std::string& word : words) line += " '" + word + "'";
     return testing::Run({.argv = {"bash", "-c", line}, .environment = environment});
   }
@@ -76,17 +77,28 @@ TEST_CASE("a custom loop trains under a strategy and restores with and without a
   CHECK(restored(2, "central_storage") == Approx(restored(0, "")).margin(2e-4));
 }
 
-TEST_CASE("the same program learns on one device and on two replicas") {
+TEST_CASE("the same program learns under every strategy") {
   const Workplace work;
-  for (const int np : {0, 2}) {
-    const CommandResult result = work.Run(
-        np,
-        {"strategies/custom_training_loop", work.data(), np == 0 ? "one_device" : "mirrored", "4"});
-    INFO(result.out << result.err);
-    REQUIRE(result.exit_code == 0);
-    const std::string last = result.out.substr(result.out.rfind("Test Accuracy: ") + 15);
-    CHECK(std::stod(last) > 90);
-  }
+  struct Row {
+    int np, servers;
+    std::string strategy;
+  };
+  const Row row = GENERATE(
+      Row{0, 0, "default"}, Row{0, 0, "one_device"}, Row{2, 0, "mirrored"},
+      Row{2, 0, "multi_worker_mirrored"}, Row{2, 0, "central_storage"},
+      Row{3, 1, "parameter_server"}, Row{4, 2, "parameter_server"});
+  const CommandResult result = work.Run(
+      row.np, {"strategies/custom_training_loop", work.data(), row.strategy, "4"}, {}, row.servers);
+  INFO(row.strategy << result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("Epoch 1, Loss: "));
+  CHECK(std::count(result.out.begin(), result.out.end(), '\n') == 4);  // of the chief
+  const std::string last = result.out.substr(result.out.rfind("Test Accuracy: ") + 15);
+  CHECK(std::stod(last) > 90);
+  const CommandResult restored = work.Run(
+      0, {"strategies/restore_without_strategy", "A", "training_checkpoints", work.data()});
+  INFO(restored.err);
+  CHECK_THAT(restored.out, Contains("without a strategy: loss "));
 }
 
 TEST_CASE("fit with callbacks logs and lowers the rate and saves checkpoints and the model") {
@@ -105,6 +117,21 @@ TEST_CASE("fit with callbacks logs and lowers the rate and saves checkpoints and
   const CommandResult restored = work.Run(
       0, {"strategies/restore_without_strategy", "B", "training_checkpoints", work.data()});
   CHECK_THAT(restored.out, Contains("Restored ckpt_4 without a strategy: loss "));
+}
+
+TEST_CASE("fit with callbacks runs on the workers of parameter servers") {
+  const Workplace work;
+  const CommandResult result =
+      work.Run(3, {"strategies/fit_with_callbacks", work.data(), "parameter_server", "4"}, {}, 1);
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("Number of devices: 1") && Contains("Eval loss: "));
+  CHECK_THAT(result.out, Contains("Learning rate for epoch 4 is 0.0001"));
+  const std::string accuracy = result.out.substr(result.out.rfind("Eval accuracy: ") + 15);
+  CHECK(std::stod(accuracy) > 0.9);
+  CHECK(fs::exists(work.path() + "/training_checkpoints/ckpt_4"));
+  CHECK(fs::exists(work.path() + "/logs/train"));
+  CHECK(fs::exists(work.path() + "/saved_model/model.json"));
 }
 
 std::string TfConfig(const std::string& workers, int index) {
