@@ -2,9 +2,11 @@
 
 #include <dtrun/c.h>
 #include <dtrun/error.h>
+#include <dtrun/replicas.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstdio>
 #include <exception>
@@ -266,16 +268,39 @@ int RunAsRank(const std::string& program, const std::function<int(Context& job)>
   }
 }
 
+namespace {
+
+// Rethrows `error`, the current exception, as the error of all ranks.
+[[noreturn]] void ThrowForAll(Context& job, const std::string& spec, const Error& error) {
+  const bool refused =
+      error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnavailable;
+  const bool worker = job.rank() >= job.parameter_servers() && job.parameter_servers() > 0;
+  if (worker && spec.rfind("parameter_server", 0) == 0) throw;  // for example, about its device
+  throw AgreedError(error.code(), refused ? int{kUsage} : ExitCodeOf(error.code()), error.what());
+}
+
+}  // namespace
+
 std::unique_ptr<Strategy> MakeNamedStrategy(
     Context& job, const std::string& spec, const std::optional<Device>& own) {
   try {
     return MakeStrategy(job, spec, own);
   } catch (const Error& error) {
-    const bool refused =
-        error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnavailable;
-    const bool worker = job.rank() >= job.parameter_servers() && job.parameter_servers() > 0;
-    if (worker && spec.rfind("parameter_server", 0) == 0) throw;  // for example, about its device
-    throw AgreedError(error.code(), refused ? int{kUsage} : ExitCodeOf(error.code()), error.what());
+    ThrowForAll(job, spec, error);
+  }
+}
+
+void RunNamedReplicas(
+    Context& job, const std::string& spec, const std::function<void(Strategy&)>& body) {
+  std::atomic<bool> is_made = false;
+  try {
+    RunReplicas(job, spec, [&](Strategy& strategy) {
+      is_made = true;
+      body(strategy);
+    });
+  } catch (const Error& error) {
+    if (is_made) throw;
+    ThrowForAll(job, spec, error);
   }
 }
 

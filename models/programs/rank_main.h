@@ -39,6 +39,11 @@ int RunAsRank(const std::string& program, const std::function<int(Context& job)>
 std::unique_ptr<Strategy> MakeNamedStrategy(
     Context& job, const std::string& spec, const std::optional<Device>& own = std::nullopt);
 
+/// RunReplicas for a strategy from the command line, with the errors of MakeNamedStrategy and of
+/// `body`. Collective.
+void RunNamedReplicas(
+    Context& job, const std::string& spec, const std::function<void(Strategy&)>& body);
+
 }  // namespace dtrun::models
 
 #endif  // DTRUN_MODELS_PROGRAMS_RANK_MAIN_H_

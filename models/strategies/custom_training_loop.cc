@@ -1,11 +1,12 @@
 // A custom training loop under any strategy, as in TensorFlow's guide to custom training with
-// tf.distribute.Strategy, on ranks. The call of MakeNamedStrategy selects the strategy.
+// tf.distribute.Strategy. The name in the command line selects the strategy and its devices.
 //
 //   dtrun -np 2 ./custom_training_loop [DATA-DIR [STRATEGY [EPOCHS]]]
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -42,28 +43,26 @@ class MeanLoss {
   Variable<double> sums_;  // of losses, of batches
 };
 
-int Train(Context& job, const std::string& folder, const std::string& name, uint64_t epochs) {
-  const auto strategy = MakeNamedStrategy(job, name);  // selects the strategy
-  const uint64_t replicas = static_cast<uint64_t>(strategy->num_replicas_in_sync());
-  const ImageDataset images = LoadImageDataset(folder, job);
+void Train(Strategy& strategy, const ImageDataset& images, uint64_t epochs) {
+  const uint64_t replicas = static_cast<uint64_t>(strategy.num_replicas_in_sync());
   const uint64_t global_batch = kBatchPerReplica * replicas;
-  StrategyBatches train(strategy->DistributeDataset(
+  StrategyBatches train(strategy.DistributeDataset(
       PipelineDataset(images.train.Shuffle({.seed = 7}).Batch(global_batch))));
   StrategyBatches test(
-      strategy->DistributeEvaluationDataset(PipelineDataset(images.test.Batch(global_batch))));
+      strategy.DistributeEvaluationDataset(PipelineDataset(images.test.Batch(global_batch))));
 
   Network network =
       NetworkByName("A", {.classes = images.info.classes, .image = images.info.shape.height});
-  const auto device = MakeDevice(*strategy);
+  const auto device = MakeDevice(strategy);
   SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
   options.device = device.get();
   Sequential model(network.input, std::move(network.layers), options);
   Adam optimizer(model.parameters(), {}, *device);
-  Replica replica(*strategy, model, optimizer);  // the strategy owns the parameters now
-  if (strategy->is_server()) return kSuccess;    // it has served the workers
+  Replica replica(strategy, model, optimizer);  // the strategy owns the parameters now
+  if (strategy.is_server()) return;             // it has served the workers
 
   const SparseCategoricalCrossentropy loss;
-  MeanLoss train_loss(strategy->Scope(), "train_loss"), test_loss(strategy->Scope(), "test_loss");
+  MeanLoss train_loss(strategy.Scope(), "train_loss"), test_loss(strategy.Scope(), "test_loss");
   SparseCategoricalAccuracy train_accuracy, test_accuracy;
   Metric* const train_metrics[] = {&train_accuracy};
   Metric* const test_metrics[] = {&test_accuracy};
@@ -75,19 +74,19 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
     return mine;  // the parts of all replicas add up to the loss of the global batch
   };
 
-  CheckpointManager checkpoints = strategy->Checkpoints("training_checkpoints");
+  CheckpointManager checkpoints = strategy.Checkpoints("training_checkpoints");
   for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
     train.StartEpoch(epoch);
     for (const ReplicaBatch& batch : RestOf(train))
-      train_loss.Add(strategy->Run(train_step, batch), part);
+      train_loss.Add(strategy.Run(train_step, batch), part);
     test.StartEpoch(0);
     for (const ReplicaBatch& batch : RestOf(test))
       test_loss.Add(
-          strategy->Run([&] { return TestStep(replica, batch, loss, test_metrics); }), part);
-    SumOverRanks(strategy->replicas(), train_metrics);
-    SumOverRanks(strategy->replicas(), test_metrics);
+          strategy.Run([&] { return TestStep(replica, batch, loss, test_metrics); }), part);
+    SumOverRanks(strategy.replicas(), train_metrics);
+    SumOverRanks(strategy.replicas(), test_metrics);
     const double trained = train_loss.Read(), tested = test_loss.Read();
-    if (strategy->is_chief()) {
+    if (strategy.is_chief()) {
       PrintLine(
           Text("Epoch ", epoch + 1) +
           Format(
@@ -97,7 +96,7 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
     checkpoints.Save({.step = replica.step()}, TensorsOf(model.BorrowWeights()));
     train_loss.Reset(), test_loss.Reset(), train_accuracy.Reset(), test_accuracy.Reset();
   }
-  return kSuccess;
+  if (strategy.is_chief()) PrintLine("Parameters: " + ToHex(DigestOf(model)));
 }
 
 }  // namespace
@@ -108,7 +107,12 @@ int main(int argc, char** argv) {
   const std::string strategy = argc > 2 ? argv[2] : "mirrored";
   const uint64_t epochs = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 10;
   return dtrun::models::RunAsRank("custom_training_loop", [&](dtrun::Context& job) {
-    omp_set_num_threads(job.threads());
-    return dtrun::models::Train(job, folder, strategy, epochs);
+    const dtrun::models::ImageDataset images = dtrun::models::LoadImageDataset(folder, job);
+    const int threads = std::max(1, job.threads() / dtrun::ReplicasPerProcess(job, strategy));
+    dtrun::models::RunNamedReplicas(job, strategy, [&](dtrun::Strategy& of_replica) {
+      omp_set_num_threads(threads);
+      dtrun::models::Train(of_replica, images, epochs);
+    });
+    return dtrun::models::kSuccess;
   });
 }
