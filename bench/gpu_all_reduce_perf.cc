@@ -2,15 +2,13 @@
 // process that share a GPU. With --processes, the ranks are processes that are spread over the
 // GPUs. Prints one JSON object:
 //
-//   small       microseconds of one of `count` all-reduces, by the GPU's clock. The all-reduces are
-//               in a graph, if the backend allows that.
-//   large       microseconds; bytes_per_second of the memory that an all-reduce has to read and
-//               write (each of p ranks reads and writes 1/p of p inputs and outputs: 2 p n bytes in
-//               all); copy_bytes_per_second that a copy reads and writes; share: the first rate
-//               divided by the second
-//   foreign     (with --processes) the same as large, in memory from cuMemAlloc
-//   registered  (with --processes) the same, after registration with the communicator
-//   enqueue     microseconds of the host to start a small all-reduce
+//   small    microseconds of one of `count` all-reduces, by the GPU's clock. The all-reduces are
+//            in a graph, if the backend allows that.
+//   large    microseconds; bytes_per_second of the memory that an all-reduce has to read and
+//            write (each of p ranks reads and writes 1/p of p inputs and outputs: 2 p n bytes in
+//            all); copy_bytes_per_second that a copy reads and writes; share: the first rate
+//            divided by the second
+//   enqueue  microseconds of the host to start a small all-reduce
 //
 // All figures are medians over runs. The time of a run is that of the slowest rank. Hosts (--hosts)
 // exist by name only.
@@ -79,26 +77,19 @@ class Rank {
     const gpu::DeviceScope scope(device_);
     const Buffer small = On(memory_->data(), options_.small_bytes);
     const Buffer large = On(memory_->data(), options_.large_bytes);
-    const Buffer foreign = On(to_.as<void>(), options_.large_bytes);
     communicator_.Barrier();
     Reduce(small);
     Reduce(large);
     const gpu::Graph graph = GraphOf(small);
-    std::vector<double> small_us, large_us, foreign_us, registered_us, copy_us, enqueue_us;
+    std::vector<double> small_us, large_us, copy_us, enqueue_us;
     for (int run = 0; run < options_.runs; ++run) {
       small_us.push_back(Slowest([&] { ReduceMany(graph, small); }) / options_.count);
       large_us.push_back(Slowest([&] { Reduce(large); }));
       copy_us.push_back(Slowest([&] { Copy(); }));
       enqueue_us.push_back(Agreed(Enqueue([&] { Reduce(small); })));
-      if (!options_.processes) continue;
-      foreign_us.push_back(Slowest([&] { Reduce(foreign); }));
-      auto registration =
-          communicator_.device_group(device_.index()).Register(foreign.data, foreign.bytes());
-      if (obstacle_.empty()) obstacle_ = registration.obstacle;
-      registered_us.push_back(Slowest([&] { Reduce(foreign); }));
     }
     communicator_.CheckDevice();
-    nlohmann::json result = {
+    return {
         {"gpu", device_.name()},
         {"backend", communicator_.device_group(device_.index()).backend()},
         {"ranks", options_.ranks},
@@ -113,12 +104,6 @@ class Rank {
           {"in_a_graph", static_cast<bool>(graph)}}},
         {"large", BesideCopy(large_us, copy_us)},
         {"enqueue", {{"microseconds", Median(enqueue_us)}}}};
-    if (options_.processes) {
-      result["foreign"] = BesideCopy(foreign_us, copy_us);
-      result["registered"] = BesideCopy(registered_us, copy_us);
-      result["registered"]["obstacle"] = obstacle_;
-    }
-    return result;
   }
 
  private:
@@ -202,7 +187,6 @@ class Rank {
   gpu::Stream stream_;
   std::unique_ptr<ops::Memory> memory_;
   const gpu::DeviceMemory from_, to_;
-  std::string obstacle_;
 };
 
 // Each host has consecutive ranks, about as many as the other hosts.

@@ -15,14 +15,12 @@ namespace dtrun::gpu {
   X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId)                \
   X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                    \
   X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)                   \
-  X(cuCtxGetStreamPriorityRange) X(cuCtxEnablePeerAccess) X(cuDeviceCanAccessPeer)                \
-  X(cuMemGetInfo) X(cuMemAlloc)                                                                   \
+  X(cuCtxGetStreamPriorityRange) X(cuDeviceCanAccessPeer) X(cuMemGetInfo) X(cuMemAlloc)           \
   X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)       \
   X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemsetD32Async) X(cuMemGetAllocationGranularity)    \
   X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap)           \
   X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle)                                 \
-  X(cuMemImportFromShareableHandle) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle)                    \
-  X(cuIpcCloseMemHandle) X(cuMemGetAddressRange) X(cuPointerGetAttribute)                         \
+  X(cuMemImportFromShareableHandle)                                                               \
   X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)        \
   X(cuStreamWaitEvent) X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)       \
   X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)         \

@@ -266,7 +266,7 @@ DTRUN_API dtrun_error* dtrun_communicator_allocate_shared(
 DTRUN_API void* dtrun_memory_data(const dtrun_memory* memory);
 /// The size of the memory on this rank, in bytes.
 DTRUN_API uint64_t dtrun_memory_bytes(const dtrun_memory* memory);
-/// Frees memory. Registered memory stays the program's; only the registration ends.
+/// Frees memory. Memory of dtrun_communicator_register_on_device stays the program's.
 DTRUN_API void dtrun_memory_destroy(dtrun_memory* memory);
 
 /// Copies the bytes of rank `root` to `*received` on every rank, the root included. Collective.

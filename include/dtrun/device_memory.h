@@ -10,10 +10,9 @@
 
 namespace dtrun {
 
-/// Allocates zeroed memory on GPU `device` of this rank, aligned to 256 bytes. Collective. If the
-/// backend can, collectives of `communicator` reach the memory without a copy. `bytes` may differ
-/// between ranks. Destroy the object before the communicator, when no operation that uses the
-/// memory is under way on any rank. Errors, on all ranks: kUnavailable, with the reason.
+/// Allocates zeroed memory on GPU `device` of this rank, aligned to 256 bytes. Collective. `bytes`
+/// may differ between ranks. Destroy the object before the communicator, when no operation that
+/// uses the memory is under way on any rank. Errors, on all ranks: kUnavailable, with the reason.
 ///
 ///   dtrun::Memory memory = dtrun::AllocateOnDevice(world, 0, bytes);
 ///   dtrun::Buffer buffer(memory.data(), count, dtrun::DType::kF32);

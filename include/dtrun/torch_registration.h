@@ -10,17 +10,9 @@
 namespace dtrun {
 namespace torch {
 
-/// Registers a tensor on a GPU: collectives of a communicator reach it without a copy while this
-/// object lives. The object keeps the tensor alive, so LibTorch does not free its memory meanwhile.
-/// Use it for large tensors that are reduced repeatedly. The gradients of a DistributedOptimizer
-/// need no registration. A CPU tensor is not changed. See dtrun/device_registration.h.
-///
-///   dtrun::torch::RegisteredTensor running(world, statistics);
-///   for (...) dtrun::torch::AllReduce(world, statistics);
-///
-/// All ranks destroy their objects between the same two calls. If LibTorch does not allocate with
-/// cudaMalloc (expandable segments, or the backend cudaMallocAsync), obstacle() says so, and
-/// collectives treat the tensor as unregistered.
+/// A tensor on a GPU that collectives use repeatedly. Registration has no effect since dtrun 0.2:
+/// collectives treat all memory of a GPU alike. The class stays for programs that use it. The
+/// object keeps the tensor alive.
 class RegisteredTensor {
  public:
   /// Collective. All ranks pass tensors of the same device type. Throws kInvalidArgument if the
@@ -38,7 +30,7 @@ class RegisteredTensor {
 
   /// The tensor that was passed to the constructor.
   const Tensor& tensor() const { return tensor_; }
-  /// The reason why the tensor is treated as unregistered. "" if there is none.
+  /// Always "".
   std::string obstacle() const { return memory_ ? memory_->obstacle() : ""; }
 
  private:

@@ -119,7 +119,7 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
       if (first)
         log(base::LogLevel::kInfo, Text("backend ", backend.name, backend.parts, " reduces"));
       auto created = backend.create(world, engine);
-      created->UseDevices(DeviceBackends(world.devices));
+      created->UseDevices(DeviceBackends(world.devices, first ? log : nullptr));
       return created;
     }
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);

@@ -24,7 +24,10 @@ struct DeviceSettings {
 
 /// The GPU backends of this build, in the order of the table in device_backends.cc. A build without
 /// the CUDA toolkit uses no_device_backends.cc instead, which throws kUnavailable for every group.
-DeviceGroupFactory DeviceBackends(const DeviceSettings& settings = {});
+/// If a backend promised to serve the ranks but its creation fails, the next one is taken, and
+/// `log` gets one warning.
+DeviceGroupFactory DeviceBackends(
+    const DeviceSettings& settings = {}, const base::LogSink& log = nullptr);
 
 /// The resources from which a rank can make the communicator of all ranks.
 struct World {

@@ -1,6 +1,9 @@
 // The backends are tried in the order of the table. All ranks probe a backend and gather their
 // verdicts before any rank creates it, so all ranks choose the same backend.
 
+#include <atomic>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -65,7 +68,8 @@ const std::vector<DeviceBackend>& Backends() {
 }
 
 std::unique_ptr<DeviceGroup> CreateDeviceGroup(
-    Communicator& host, int index, const DeviceSettings& settings) {
+    Communicator& host, int index, const DeviceSettings& settings,
+    const std::function<void(const std::string&)>& warn) {
   const gpu::Device* device = nullptr;
   std::string refusals = cuda::FirstObjection(host, [&]() -> std::string {
     device = &gpu::Device::Get(index);
@@ -84,6 +88,9 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
       // All ranks found during creation that the backend cannot serve them.
       if (error.code() != ErrorCode::kUnavailable) throw;
       reason = error.what();
+      if (!wanted)
+        warn(Text(
+            "the GPU backend ", backend.name, " fails: ", reason, "; dtrun takes the next one"));
     }
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
   }
@@ -93,9 +100,14 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
 
 }  // namespace
 
-DeviceGroupFactory DeviceBackends(const DeviceSettings& settings) {
-  return [settings](Communicator& host, int device) {
-    return CreateDeviceGroup(host, device, settings);
+DeviceGroupFactory DeviceBackends(const DeviceSettings& settings, const base::LogSink& log) {
+  // Each communicator makes its group with the same factory.
+  const auto warned = std::make_shared<std::atomic<bool>>(false);
+  const auto warn = [log, warned](const std::string& text) {
+    if (log != nullptr && !warned->exchange(true)) log(base::LogLevel::kWarning, text);
+  };
+  return [settings, warn](Communicator& host, int device) {
+    return CreateDeviceGroup(host, device, settings, warn);
   };
 }
 

@@ -3,7 +3,7 @@
 
 namespace dtrun::ops {
 
-DeviceGroupFactory DeviceBackends(const DeviceSettings&) {
+DeviceGroupFactory DeviceBackends(const DeviceSettings&, const base::LogSink&) {
   return [](Communicator&, int) -> std::unique_ptr<DeviceGroup> {
     throw Error(
         ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");

@@ -243,10 +243,6 @@ DeviceGroup& Communicator::device_group(int device) {
   return *device_group_;
 }
 
-DeviceGroup::Registration DeviceGroup::Register(void* data, uint64_t bytes) {
-  return {std::make_unique<Memory>(data, bytes), ""};
-}
-
 std::unique_ptr<Memory> Communicator::AllocateOnDevice(int device, uint64_t bytes) {
   return device_group(device).Allocate(bytes);
 }

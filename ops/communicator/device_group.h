@@ -41,22 +41,8 @@ class DeviceGroup {
   /// waited for its streams, this rank knows all errors. Check itself does not wait.
   virtual void Check() = 0;
 
-  /// Collective: zeroed memory on this GPU, aligned to 256 bytes. If the backend can, the other
-  /// ranks reach it without a copy. `bytes` may differ between ranks.
+  /// Collective: zeroed memory on this GPU, aligned to 256 bytes. `bytes` may differ between ranks.
   virtual std::unique_ptr<Memory> Allocate(uint64_t bytes) = 0;
-
-  /// Collective: makes the program's own memory on this GPU equal to memory from Allocate, if the
-  /// backend makes a difference. `bytes` may differ between ranks, and may be 0. The memory stays
-  /// the program's. All ranks destroy the result between the same two calls. The program may free
-  /// the memory when all ranks have done so. Throws Error kInvalidArgument, on all ranks, if the
-  /// memory does not lie on the GPU or not in one allocation.
-  struct Registration {
-    std::unique_ptr<Memory> memory;
-    /// The reason, with the rank, why the ranks do not reach the memory. "" if they reach it. The
-    /// same on all ranks. Memory with an obstacle is used like any other memory.
-    std::string obstacle;
-  };
-  virtual Registration Register(void* data, uint64_t bytes);
 };
 
 /// Makes the group of the ranks of `host`, with the first backend that all ranks can use. This rank

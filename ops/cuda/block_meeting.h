@@ -18,24 +18,10 @@
 
 namespace dtrun::ops::cuda {
 
-/// The path of the data between ranks (collectives.cu). All ranks choose the same path.
-enum class Way : int { kStaged, kDirect, kRounds };
-
-/// The inputs of a reduction and the places of its result: addresses of the first element.
-struct Ends {
-  const char* inputs[kMostRanks];
-  char* outputs[kMostRanks];
-  int input_count, output_count;
-};
-
 /// The state of a block during a call, in the block's shared memory.
 struct BlockState {
-  Record heard[kMostRanks];        // the first record of each rank, this rank included
-  const char* inputs[kMostRanks];  // by rank; used if all ranks reach all buffers
-  char* outputs[kMostRanks];
-  Ends ends;
-  uint64_t rounds;
-  Way way;
+  Record heard[kMostRanks];  // the first record of each rank, this rank included
+  uint64_t rounds;           // of the call
   uint32_t failure;
   uint32_t missing;
   bool tells;  // whether this block reports the failure to all ranks
@@ -63,11 +49,11 @@ class Meeting {
   __device__ char* next_stage() const { return Stage(group_.rank, epoch_ + 1); }
   __device__ const char* last_stage(int rank) const { return Stage(rank, epoch_); }
 
-  /// Holds the first meeting of a call and then sets `way` and `rounds` in the state. Returns false
-  /// if the call has failed; the block then leaves.
+  /// Holds the first meeting of a call and then sets `rounds` in the state, the same on all ranks.
+  /// Returns false if the call has failed; the block then leaves.
   __device__ bool Open() {
     if (!Meet(true)) return false;
-    if (threadIdx.x == 0) Decide();
+    if (threadIdx.x == 0) CountRounds();
     __syncthreads();
     return true;
   }
@@ -131,14 +117,9 @@ class Meeting {
   // Writes all fields but the epoch. Peers wait for the epoch, so it is stored last.
   __device__ void Fill(Record& record, int peer) const {
     record.signature = args_.signature;
-    record.input = reinterpret_cast<uint64_t>(args_.input) + args_.sends[peer].begin;
-    record.output = reinterpret_cast<uint64_t>(args_.output);
     record.bytes = args_.sends[peer].bytes;
     record.most = args_.most;
     record.call = args_.call;
-    record.input_region = args_.input_region;
-    record.output_region = args_.output_region;
-    record.flags = args_.flags;
   }
 
   __device__ void Tell(int peer, bool first) {
@@ -166,27 +147,16 @@ class Meeting {
     if (!first) return;
     const Record heard = from;
     state_.heard[peer] = heard;
-    const int64_t* offsets = group_.offsets[peer];
-    state_.inputs[peer] = reinterpret_cast<const char*>(heard.input) + offsets[heard.input_region];
-    state_.outputs[peer] = reinterpret_cast<char*>(heard.output) + offsets[heard.output_region];
     if (heard.signature != args_.signature || heard.bytes != args_.receives[peer].bytes)
       state_.failure = kDisagreed;
   }
 
-  __device__ void Decide() {
-    state_.inputs[group_.rank] = args_.input + args_.sends[group_.rank].begin;
-    state_.outputs[group_.rank] = args_.output;
-    uint32_t common = kReachable | kStaged;
+  __device__ void CountRounds() {
     uint64_t most = 0;
-    for (int r = 0; r < group_.size; ++r) {
-      common &= state_.heard[r].flags;
+    for (int r = 0; r < group_.size; ++r)
       most = most < state_.heard[r].most ? state_.heard[r].most : most;
-    }
     const uint64_t in_a_round = args_.piece_bytes * gridDim.x;
     state_.rounds = most == 0 ? 1 : (most + in_a_round - 1) / in_a_round;
-    state_.way = (common & kStaged) != 0      ? Way::kStaged
-                 : (common & kReachable) != 0 ? Way::kDirect
-                                              : Way::kRounds;
   }
 
   // Writes the failure into the arenas of all ranks, unless this rank's arena holds a failure

@@ -127,63 +127,45 @@ struct Channel {
   bool enqueued = false;
 };
 
-// The part of a group that lives on while memory from the group is in use.
-struct Core {
-  Core(Communicator& host, const gpu::Device& gpu_in) : device(gpu_in), peers(host, gpu_in) {}
-
+// The channels of a group, by the number of the report. Memory from the group may outlive the
+// group, and keeps them.
+struct Channels {
   // Waits for all calls that this rank has enqueued outside graphs.
   void Wait() const {
-    for (const auto& [number, channel] : channels) {
+    for (const auto& [number, channel] : by_number) {
       if (channel.enqueued) channel.done.Synchronize();
     }
   }
 
-  const gpu::Device& device;
-  PeerMemory peers;
-  std::map<int, Channel> channels;  // by the number of the report
+  std::map<int, Channel> by_number;
 };
 
+// Freeing an ExportedMemory waits for no kernel. cuMemFree would wait for all work of this process
+// on the GPU, as above.
 class GroupMemory : public Memory {
  public:
-  GroupMemory(std::shared_ptr<Core> core, PeerMemory::Allocation allocation, uint64_t bytes)
-      : Memory(allocation.memory == nullptr ? nullptr : allocation.memory->data(), bytes),
-        core_(std::move(core)),
-        allocation_(std::move(allocation)) {}
-  ~GroupMemory() override {
-    core_->Wait();
-    core_->peers.Free(allocation_);
-  }
+  GroupMemory(
+      std::shared_ptr<Channels> channels, std::shared_ptr<ExportedMemory> memory, uint64_t bytes)
+      : Memory(memory == nullptr ? nullptr : memory->data(), bytes),
+        channels_(std::move(channels)),
+        memory_(std::move(memory)) {}
+  ~GroupMemory() override { channels_->Wait(); }
 
  private:
-  std::shared_ptr<Core> core_;
-  PeerMemory::Allocation allocation_;
-};
-
-class RegisteredMemory : public Memory {
- public:
-  RegisteredMemory(
-      std::shared_ptr<Core> core, PeerMemory::Registration registration, void* data, uint64_t bytes)
-      : Memory(data, bytes), core_(std::move(core)), registration_(std::move(registration)) {}
-  ~RegisteredMemory() override {
-    core_->Wait();
-    core_->peers.Unregister(registration_);
-  }
-
- private:
-  std::shared_ptr<Core> core_;
-  PeerMemory::Registration registration_;
+  std::shared_ptr<Channels> channels_;
+  std::shared_ptr<ExportedMemory> memory_;
 };
 
 class CudaIpcGroup : public HostGroup {
  public:
   CudaIpcGroup(Communicator& host, const gpu::Device& device, std::vector<std::string> hosts)
-      : host_(host), core_(std::make_shared<Core>(host, device)), hosts_(std::move(hosts)) {
+      : host_(host), device_(device), peers_(host, device), hosts_(std::move(hosts)) {
     uint64_t blocks = 0;
     AgreeOn(host, [&] {
       // A kernel cannot be loaded while a graph is captured, so load it now.
       if (!hosts_.empty()) VerdictKernels().Find(device, "dtrun_hear_hosts");
       reports_ = std::make_unique<PooledReports>(device);
-      blocks = BlocksAtOnce(device, core_->peers.ranks_of_gpu());
+      blocks = BlocksAtOnce(device, peers_.ranks_of_gpu());
     });
     Counts all(static_cast<size_t>(host.size()));
     host.AllGather(Buffer(&blocks, 1), Buffer(all.data(), all.size()));
@@ -192,14 +174,14 @@ class CudaIpcGroup : public HostGroup {
   }
 
   // The watch still runs here. It ends a wait for a rank that does not come.
-  ~CudaIpcGroup() override { core_->Wait(); }
+  ~CudaIpcGroup() override { channels_->Wait(); }
 
   const char* backend() const override { return "cuda_ipc"; }
-  int device() const override { return core_->device.index(); }
+  int device() const override { return device_.index(); }
 
   void Enqueue(const Collective& collective) override {
     Check();
-    core_->peers.log().Write(++calls_, collective);
+    peers_.log().Write(++calls_, collective);
     const auto stream = static_cast<CUstream>(StreamOf(collective, host_.rank()));
     if (collective.kind == CollectiveKind::kSend || collective.kind == CollectiveKind::kReceive) {
       EnqueueMessage(collective, stream);
@@ -210,7 +192,7 @@ class CudaIpcGroup : public HostGroup {
   }
 
   void EnqueueStep(const Collective& step, const Collective& whole, uint64_t signature) override {
-    core_->peers.log().Write(++calls_, whole);
+    peers_.log().Write(++calls_, whole);
     Plan plan = MakePlan(step, host_.rank(), host_.size(), most_blocks_);
     plan.args.signature ^= signature;
     Launch(ForCollectives(), step, plan, static_cast<CUstream>(StreamOf(step, host_.rank())));
@@ -235,13 +217,11 @@ class CudaIpcGroup : public HostGroup {
 
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     Check();
-    return std::make_unique<GroupMemory>(core_, core_->peers.Allocate(bytes), bytes);
-  }
-
-  Registration Register(void* data, uint64_t bytes) override {
-    Check();
-    const PeerMemory::Registration made = core_->peers.Register(data, bytes);
-    return {std::make_unique<RegisteredMemory>(core_, made, data, bytes), made.obstacle};
+    std::shared_ptr<ExportedMemory> memory;
+    AgreeOn(host_, [&] {
+      if (bytes > 0) memory = ExportedMemory::Create(device_, bytes);
+    });
+    return std::make_unique<GroupMemory>(channels_, std::move(memory), bytes);
   }
 
  private:
@@ -263,18 +243,21 @@ class CudaIpcGroup : public HostGroup {
     args.hosts = states == nullptr ? 0 : static_cast<int32_t>(hosts_.size());
     args.call = calls_;
     args.signature = signature;
-    const gpu::DeviceScope scope(core_->device);
-    VerdictKernels().Launch(core_->device, kernel, {.blocks = 1, .threads = 1}, stream, args);
+    const gpu::DeviceScope scope(device_);
+    VerdictKernels().Launch(device_, kernel, {.blocks = 1, .threads = 1}, stream, args);
   }
 
   void Launch(Channel& channel, const Collective& collective, Plan plan, CUstream stream) {
-    Complete(plan, channel, collective);
-    const gpu::DeviceScope scope(core_->device);
+    plan.args.group = channel.group;
+    plan.args.call = calls_;
+    plan.args.input = static_cast<char*>(collective.input.data);
+    plan.args.output = static_cast<char*>(collective.output.data);
+    const gpu::DeviceScope scope(device_);
     const bool captured = gpu::IsCapturing(stream);
     if (!captured && channel.enqueued && channel.last_stream != stream) channel.done.Delay(stream);
     CollectiveKernels().Launch(
-        core_->device, KernelOf(collective), {.blocks = plan.blocks, .threads = plan.threads},
-        stream, plan.args);
+        device_, KernelOf(collective), {.blocks = plan.blocks, .threads = plan.threads}, stream,
+        plan.args);
     if (captured) return;
     channel.done.Record(stream);
     channel.last_stream = stream;
@@ -282,15 +265,14 @@ class CudaIpcGroup : public HostGroup {
   }
 
   Channel& ForCollectives() {
-    const auto [found, made] = core_->channels.try_emplace(0, core_->device);
+    const auto [found, made] = channels_->by_number.try_emplace(0, device_);
     Channel& channel = found->second;
     if (!made) return channel;
     channel.group.rank = host_.rank();
     channel.group.size = host_.size();
     channel.group.most_blocks = kMostBlocks;
     for (int r = 0; r < host_.size(); ++r) {
-      channel.group.arenas[r] = core_->peers.arena(r);
-      channel.group.offsets[r] = core_->peers.offsets(r);
+      channel.group.arenas[r] = peers_.arena(r);
     }
     channel.group.report = reports_->get();
     return channel;
@@ -298,7 +280,7 @@ class CudaIpcGroup : public HostGroup {
 
   Channel& ForMessages(int peer, Direction direction) {
     const int number = 1 + 2 * peer + direction;
-    const auto [found, made] = core_->channels.try_emplace(number, core_->device);
+    const auto [found, made] = channels_->by_number.try_emplace(number, device_);
     Channel& channel = found->second;
     if (!made) return channel;
     const int ends[] = {
@@ -307,36 +289,15 @@ class CudaIpcGroup : public HostGroup {
     channel.group.size = 2;
     channel.group.most_blocks = kMessageBlocks;
     for (int r = 0; r < 2; ++r) {
-      channel.group.arenas[r] = core_->peers.arena(ends[r]) +
+      channel.group.arenas[r] = peers_.arena(ends[r]) +
                                 ChannelOffset(host_.size(), ends[1 - r], static_cast<Direction>(r));
-      channel.group.offsets[r] = core_->peers.offsets(ends[r]);
     }
     channel.group.report = reports_->get() + number;
     return channel;
   }
 
-  // Adds the group, the call's number and the buffers, and whether peers reach the buffers.
-  void Complete(Plan& plan, const Channel& channel, const Collective& collective) {
-    CollectiveArgs& args = plan.args;
-    args.group = channel.group;
-    args.call = calls_;
-    args.input = static_cast<char*>(collective.input.data);
-    args.output = static_cast<char*>(collective.output.data);
-    bool reached = true;
-    args.input_region = args.output_region = kSameAddress;
-    if (plan.input_is_read) {
-      args.input_region = core_->peers.RegionOf(args.input, collective.input.bytes());
-      reached &= args.input_region != kUnreachable;
-    }
-    if (plan.output_is_written) {
-      args.output_region = core_->peers.RegionOf(args.output, collective.output.bytes());
-      reached &= args.output_region != kUnreachable;
-    }
-    if (reached) args.flags |= kReachable;
-  }
-
   std::exception_ptr FindError() const {
-    for (const auto& [number, channel] : core_->channels) {
+    for (const auto& [number, channel] : channels_->by_number) {
       Poison& poison = channel.group.report->poison;
       const uint32_t failure = std::atomic_ref(poison.failure).load(std::memory_order_acquire);
       if (failure == kNone) continue;
@@ -357,7 +318,7 @@ class CudaIpcGroup : public HostGroup {
   // `ranks`: the ranks of the channel, by their numbers in this group.
   Error ErrorOf(const Poison& poison, uint32_t failure, const std::vector<int>& ranks) const {
     const Members& members = host_.members();
-    const CallLog& log = core_->peers.log();
+    const CallLog& log = peers_.log();
     if (failure == kDisagreed && ranks.size() == 2 && poison.calls[0] != 0 &&
         log.IsMessage(ranks[0], poison.calls[0])) {
       return Error(
@@ -391,7 +352,7 @@ class CudaIpcGroup : public HostGroup {
   Error ErrorAcross(const Poison& poison, uint32_t failure) const {
     const int by = static_cast<int>(poison.by);
     const std::string rank = host_.members().List({by});
-    const std::string called = core_->peers.log().Describe(by, poison.calls[by]);
+    const std::string called = peers_.log().Describe(by, poison.calls[by]);
     const std::string& host = hosts_[poison.missing];
     switch (failure) {
       case kHostsDisagreed:
@@ -421,7 +382,9 @@ class CudaIpcGroup : public HostGroup {
   }
 
   Communicator& host_;
-  std::shared_ptr<Core> core_;
+  const gpu::Device& device_;
+  PeerMemory peers_;
+  std::shared_ptr<Channels> channels_ = std::make_shared<Channels>();
   std::vector<std::string> hosts_;  // the names of all hosts; empty if all ranks share a host
   std::unique_ptr<PooledReports> reports_;
   std::unique_ptr<Watch> watch_;

@@ -14,15 +14,12 @@
 namespace dtrun::ops::cuda {
 
 /// The backend cuda_ipc, for ranks of one host. Each rank is a thread or a process, with its own
-/// GPU or a shared GPU. Kernels of the ranks read each other's memory, and wait for each other by
-/// flags in that memory (collectives.cu). A collective can be captured into a graph.
+/// GPU or a shared GPU. Kernels of the ranks copy data to staging memory, read each other's staging
+/// memory, and wait for each other by flags in that memory (collectives.cu). A collective can be
+/// captured into a graph.
 ///
 /// A reduction combines the inputs in rank order, in the tree of ops/reduce/reduce.h. All ranks get
 /// the same bits as the CPU.
-///
-/// Peers read a buffer in place if it comes from DeviceGroup::Allocate or is registered with
-/// DeviceGroup::Register. If the ranks are threads of one process and share the GPU, peers read
-/// every buffer in place. Other buffers go through staging memory, a piece at a time.
 ///
 /// A kernel waits for the kernels of the other ranks, so all of them must be able to run at once. A
 /// group therefore uses at most half of a GPU for all its ranks there. At most two groups should

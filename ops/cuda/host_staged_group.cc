@@ -1,9 +1,5 @@
-// A call in chunks uses two streams of the group for the copies, because the bus carries data in
-// both directions at once:
-//
-//   to the host        0 | 1 | 2 | 3 |
-//   the host's ranks       0 | 1 | 2 | 3
-//   back                       | 0 | 1 | 2 | 3
+// A large call goes in chunks through one block of pinned memory: to the host, over the host's
+// communicator, and back. The copies run in the caller's stream.
 //
 // If ranks make different calls, their numbers of chunks may differ. So the ranks compare a call in
 // chunks as a whole, before its first chunk. For a call without chunks, the host's communicator
@@ -41,27 +37,10 @@ class GpuMemory : public Memory {
   gpu::DeviceMemory memory_;
 };
 
-// The memory of one chunk at a time. `arrived` is the event after the copies into the memory,
-// `left` the event after the copies out of it.
-struct Slot {
-  explicit Slot(const gpu::Device& device) : arrived(device), left(device) {}
-
-  PinnedBlock memory;
-  HostChunk chunk;
-  gpu::Event arrived, left;
-};
-
 class HostStagedGroup : public DeviceGroup {
  public:
   HostStagedGroup(Communicator& host, const gpu::Device& device, uint64_t chunk_bytes)
-      : host_(host),
-        device_(device),
-        chunk_bytes_(chunk_bytes),
-        copied_(device),
-        called_(device),
-        in_(device),
-        out_(device),
-        slots_{Slot(device), Slot(device), Slot(device)} {}
+      : host_(host), device_(device), chunk_bytes_(chunk_bytes), copied_(device) {}
 
   ~HostStagedGroup() override {
     copied_.Synchronize();
@@ -179,62 +158,30 @@ class HostStagedGroup : public DeviceGroup {
     }
   }
 
-  // ---- in chunks
-
   void DoInChunks(const Collective& collective, uint64_t chunks, CUstream stream) {
-    for (Slot& slot : slots_) Grow(slot.memory, ChunkBytes(chunk_bytes_, host_.size()));
-    called_.Record(stream);
-    called_.Delay(in_.get());
-    called_.Delay(out_.get());
-    try {
-      Bring(collective, 0, chunks);
-      for (uint64_t k = 0; k < chunks; ++k) {
-        if (k + 1 < chunks) Bring(collective, k + 1, chunks);
-        Slot& slot = SlotOf(k);
-        slot.arrived.Synchronize();
-        host_.Start(slot.chunk.on_host).Wait();
-        TakeBack(slot);
+    Grow(input_, ChunkBytes(chunk_bytes_, host_.size()));
+    for (uint64_t k = 0; k < chunks; ++k) {
+      const HostChunk chunk =
+          MakeChunk(collective, host_.rank(), host_.size(), k, chunks, input_.data());
+      for (const ChunkPart& part : chunk.in) {
+        gpu::CopyToHost(
+            part.on_host, gpu::AddressOf(part.on_gpu.data), part.on_gpu.bytes(), stream);
       }
-    } catch (...) {
-      // The caller's buffers must not be in use any more when the caller gets the error.
-      in_.Synchronize();
-      out_.Synchronize();
-      throw;
+      Synchronize(stream);  // also with the last chunk's way back
+      host_.Start(chunk.on_host).Wait();
+      for (const ChunkPart& part : chunk.out) {
+        gpu::CopyToDevice(
+            gpu::AddressOf(part.on_gpu.data), part.on_host, part.on_gpu.bytes(), stream);
+      }
     }
-    SlotOf(chunks - 1).left.Delay(stream);
     copied_.Record(stream);
   }
 
-  void Bring(const Collective& collective, uint64_t k, uint64_t chunks) {
-    Slot& slot = SlotOf(k);
-    slot.chunk = MakeChunk(collective, host_.rank(), host_.size(), k, chunks, slot.memory.data());
-    slot.left.Delay(in_.get());
-    for (const ChunkPart& part : slot.chunk.in) {
-      gpu::CopyToHost(
-          part.on_host, gpu::AddressOf(part.on_gpu.data), part.on_gpu.bytes(), in_.get());
-    }
-    slot.arrived.Record(in_.get());
-  }
-
-  void TakeBack(Slot& slot) {
-    for (const ChunkPart& part : slot.chunk.out) {
-      gpu::CopyToDevice(
-          gpu::AddressOf(part.on_gpu.data), part.on_host, part.on_gpu.bytes(), out_.get());
-    }
-    slot.left.Record(out_.get());
-  }
-
-  Slot& SlotOf(uint64_t k) { return slots_[k % kSlots]; }
-
   Communicator& host_;
-  static constexpr uint64_t kSlots = 3;
-
   const gpu::Device& device_;
   const uint64_t chunk_bytes_;
-  gpu::Event copied_, called_;
-  PinnedBlock input_, output_;  // of calls without chunks
-  gpu::Stream in_, out_;        // of chunks
-  Slot slots_[kSlots];
+  gpu::Event copied_;           // after the last call's last copy
+  PinnedBlock input_, output_;  // a call in chunks uses only input_
   std::list<Sent> sent_;
 };
 

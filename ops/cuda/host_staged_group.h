@@ -14,10 +14,9 @@ namespace dtrun::ops::cuda {
 /// The backend host_staged, for ranks that no other GPU backend serves. A call copies its data to
 /// pinned host memory, runs the collective on the host's communicator, and copies the result back.
 ///
-/// Large all_reduces, reduces, broadcasts, reduce_scatters and all_gathers go in chunks through
-/// three blocks of pinned memory. While the host's communicator has chunk k, chunk k + 1 is on its
-/// way to the host and chunk k - 1 is on its way back. The bits are the same as without chunks.
-/// Other kinds, and messages, take as much pinned memory as they have data.
+/// Large all_reduces, reduces, broadcasts, reduce_scatters and all_gathers go in chunks through one
+/// block of pinned memory. The bits are the same as without chunks. Other kinds, and messages, take
+/// as much pinned memory as they have data.
 ///
 /// Unlike the calls of other backends, a call waits for the stream and for the other ranks. A send
 /// does not wait for its receiver. Calls cannot be captured into a graph: kUnavailable. Errors are
@@ -25,9 +24,7 @@ namespace dtrun::ops::cuda {
 /// before they write any output.
 
 /// Bytes of data in a chunk. The bus takes about 80 us for 4 MiB at 50 GB/s, several times the cost
-/// of starting two copies and a collective. A message of 64 MiB has 16 chunks. Only the first
-/// chunk's way to the host and the last chunk's way back are not overlapped, so they are a small
-/// part of it.
+/// of starting two copies and a collective.
 constexpr uint64_t kStagedChunkBytes = 4 << 20;
 
 /// Always "": any ranks can have such a group.

@@ -141,6 +141,78 @@ struct And {
   __device__ static uint8_t Finish(uint8_t value, int) { return static_cast<uint8_t>(value != 0); }
 };
 
+struct Bool : Plain<uint8_t> {};
+
+/// The arithmetic of a reduction: what elements are multiplied by, and the tree of ops/reduce.
+struct Reduction {
+  double before, after;
+  int32_t scaled, divisor;
+  int32_t op;  // of dtrun/types.h
+  int32_t inputs;
+  const uint8_t* combines;  // by input: combinations of the last two values after it
+};
+
+// Reduces elements `first`, `first` + `stride` and so on, below `count`. `input(k)` is the address
+// of input k. A value waits in `waiting` until its partner in the tree has come.
+template <typename Type, typename Op, typename Inputs>
+__device__ void ReduceElements(
+    const Reduction& reduction, const Inputs& input, char* output, uint64_t first, uint64_t stride,
+    uint64_t count) {
+  using S = typename Type::S;
+  using A = typename Type::A;
+  const bool scaled = reduction.scaled != 0;
+  for (uint64_t i = first; i < count; i += stride) {
+    A waiting[12];
+    int top = 0;
+    for (int k = 0; k < reduction.inputs; ++k) {
+      const A value = Type::Widen(reinterpret_cast<const S*>(input(k))[i]);
+      waiting[top++] = scaled ? Scaled(value, reduction.before) : value;
+      for (int n = reduction.combines[k]; n > 0; --n) {
+        --top;
+        waiting[top - 1] = Op::Combine(waiting[top - 1], waiting[top]);
+      }
+    }
+    const A result = Op::Finish(waiting[0], reduction.divisor);
+    reinterpret_cast<S*>(output)[i] =
+        Type::Narrow(scaled ? Scaled(result, reduction.after) : result);
+  }
+}
+
+// The cases are the numbers of DTRUN_SUM ... DTRUN_PRODUCT.
+template <typename Type, typename... Arguments>
+__device__ void Reduce(const Reduction& reduction, const Arguments&... arguments) {
+  if constexpr (std::is_same_v<Type, Bool>) {
+    // With a single input, too, the result is 0 or 1 for every op.
+    const bool all = reduction.op == 2 || reduction.op == 4;  // min, product
+    if (all) return ReduceElements<Type, And>(reduction, arguments...);
+    ReduceElements<Type, Or>(reduction, arguments...);
+  } else {
+    switch (reduction.op) {
+      case 0: return ReduceElements<Type, Sum>(reduction, arguments...);
+      case 1: return ReduceElements<Type, Average>(reduction, arguments...);
+      case 2: return ReduceElements<Type, Min>(reduction, arguments...);
+      case 3: return ReduceElements<Type, Max>(reduction, arguments...);
+      case 4: return ReduceElements<Type, Product>(reduction, arguments...);
+    }
+  }
+}
+
 }  // namespace dtrun::ops::cuda
+
+// Calls X(name, Type) for each type that can be reduced.
+#define DTRUN_FOR_EACH_REDUCED_TYPE(X)      \
+  X(u8, dtrun::ops::cuda::Plain<uint8_t>)   \
+  X(i8, dtrun::ops::cuda::Plain<int8_t>)    \
+  X(u16, dtrun::ops::cuda::Plain<uint16_t>) \
+  X(i16, dtrun::ops::cuda::Plain<int16_t>)  \
+  X(u32, dtrun::ops::cuda::Plain<uint32_t>) \
+  X(i32, dtrun::ops::cuda::Plain<int32_t>)  \
+  X(u64, dtrun::ops::cuda::Plain<uint64_t>) \
+  X(i64, dtrun::ops::cuda::Plain<int64_t>)  \
+  X(f16, dtrun::ops::cuda::Float16)         \
+  X(bf16, dtrun::ops::cuda::BFloat16)       \
+  X(f32, dtrun::ops::cuda::Plain<float>)    \
+  X(f64, dtrun::ops::cuda::Plain<double>)   \
+  X(bool, dtrun::ops::cuda::Bool)
 
 #endif

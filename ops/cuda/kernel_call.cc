@@ -1,4 +1,4 @@
-// MakePlan turns a collective into the arguments of its kernel: the pieces to move, or the shares
+// MakePlan turns a collective into the arguments of its kernel: the pieces to move, or the part
 // and the tree of a reduction. Watch polls the reports of kernels and ends waits that take too
 // long. CallLog keeps the last calls of each rank.
 #include "ops/cuda/kernel_call.h"
@@ -12,12 +12,6 @@
 
 namespace dtrun::ops::cuda {
 namespace {
-
-static_assert(static_cast<int>(ReduceOp::kSum) == kSum);
-static_assert(static_cast<int>(ReduceOp::kAverage) == kAverage);
-static_assert(static_cast<int>(ReduceOp::kMin) == kMin);
-static_assert(static_cast<int>(ReduceOp::kMax) == kMax);
-static_assert(static_cast<int>(ReduceOp::kProduct) == kProduct);
 
 class Digest {
  public:
@@ -55,7 +49,6 @@ class Planner {
 
   Plan Make() {
     CollectiveArgs& args = plan_.args;
-    args.root = c_.root;
     args.piece_bytes = kStageBytes;
     if (Combines(c_.kind)) {
       PlanReduction();
@@ -66,9 +59,6 @@ class Planner {
     // Small calls need few threads, and large calls lose little by using all of them.
     const uint64_t of_a_block = (work_ / plan_.blocks + 15) / 16;
     while (plan_.threads < kMostThreads && plan_.threads < of_a_block) plan_.threads *= 2;
-    const bool small = args.most * static_cast<uint64_t>(size_) <= kMostStagedBytes &&
-                       args.most <= args.piece_bytes * plan_.blocks;
-    if (small && size_ > 1) args.flags |= kStaged;
     return plan_;
   }
 
@@ -95,38 +85,15 @@ class Planner {
     args.before = c_.scale.before;
     args.after = c_.scale.after;
     args.scaled = args.before != 1 || args.after != 1;
-    SetCombines(0, size_);
-    // The shares are whole vectors of 16 bytes. The last rank also gets the rest.
-    Counts shares = DealRows(bytes / 16, 16, size_);
-    shares.back() += bytes % 16;
-    const uint64_t begin = std::accumulate(shares.begin(), shares.begin() + rank_, uint64_t{0});
-    args.share = {begin, shares[static_cast<size_t>(rank_)]};
-    if (c_.kind == CollectiveKind::kAllReduce) {
-      args.target = Target::kAll;
-      args.wanted = {0, bytes};
-    } else if (c_.kind == CollectiveKind::kReduce) {
-      args.target = Target::kRoot;
-      args.wanted = {0, rank_ == c_.root ? bytes : 0};
+    CountCombines(0, size_, args.combines);
+    if (c_.kind != CollectiveKind::kReduceScatter) {
+      args.wanted = {0, UsesOutput(c_, rank_) ? bytes : 0};
     } else {
-      args.target = Target::kOwn;
       const Counts own =
           c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
       const uint64_t before = std::accumulate(own.begin(), own.begin() + rank_, uint64_t{0});
-      args.share = args.wanted = PieceOf({before, own[static_cast<size_t>(rank_)]});
+      args.wanted = PieceOf({before, own[static_cast<size_t>(rank_)]});
     }
-    plan_.input_is_read = bytes > 0;
-    plan_.output_is_written = bytes > 0 && (args.target == Target::kAll ||
-                                            (args.target == Target::kRoot && rank_ == c_.root));
-  }
-
-  // Makes the kernel combine the last `count` of inputs [0, first + count) when the last of them
-  // has come.
-  void SetCombines(int first, int count) {
-    if (count == 1) return;
-    const int left = count - count / 2;
-    SetCombines(first, left);
-    SetCombines(first + left, count / 2);
-    ++plan_.args.combines[first + count - 1];
   }
 
   void PlanMoves() {
@@ -136,7 +103,6 @@ class Planner {
       args.receives[r] = PieceOf(ReceivedFrom(c_, rank_, size_, r));
       if (r != rank_) args.most = std::max(args.most, args.sends[r].bytes);
     }
-    plan_.input_is_read = args.most > 0;
     if (base::TraitsOf(c_.kind).does != base::CollectiveTraits::Does::kMove) return;
     if (c_.kind == CollectiveKind::kBroadcast || c_.kind == CollectiveKind::kAllGather) {
       args.same_for_all = 1;
@@ -185,6 +151,14 @@ uint64_t SignatureOf(const Collective& c, int rank, int size) {
     for (int r = 0; r < size; ++r) digest.Add(ReceivedFrom(c, rank, size, r).count);
   }
   return digest.value();
+}
+
+void CountCombines(int first, int count, uint8_t* combines) {
+  if (count == 1) return;
+  const int left = count - count / 2;
+  CountCombines(first, left, combines);
+  CountCombines(first + left, count - left, combines);
+  ++combines[first + count - 1];
 }
 
 Plan MakePlan(const Collective& collective, int rank, int size, uint32_t most_blocks) {
@@ -242,7 +216,6 @@ struct CallLog::Entry {
 
 struct CallLog::Page {
   Entry entries[kKept];
-  uint8_t freed[kMostRegions];
 };
 
 CallLog::CallLog(std::vector<std::shared_ptr<Segment>> segments, int rank)
@@ -261,14 +234,6 @@ void CallLog::Write(uint32_t number, const Collective& collective) {
   std::copy(collective.send_counts.begin(), collective.send_counts.end(), entry.sends);
   std::copy(collective.receive_counts.begin(), collective.receive_counts.end(), entry.receives);
   std::atomic_ref(entry.number).store(number, std::memory_order_release);
-}
-
-void CallLog::MarkFreed(uint32_t region, bool freed) {
-  std::atomic_ref(page(rank_).freed[region]).store(freed ? 1 : 0, std::memory_order_release);
-}
-
-bool CallLog::IsFreed(int rank, uint32_t region) const {
-  return std::atomic_ref(page(rank).freed[region]).load(std::memory_order_acquire) != 0;
 }
 
 const CallLog::Entry* CallLog::Find(int rank, uint32_t number) const {

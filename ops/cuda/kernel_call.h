@@ -19,22 +19,20 @@ namespace dtrun::ops::cuda {
 
 /// The plan of a call: the arguments of its kernel, and the shape of the launch.
 struct Plan {
-  /// All fields but the group, the call's number, the addresses, the regions and kReachable.
+  /// All fields but the group, the call's number and the addresses.
   CollectiveArgs args = {};
   /// The same on all ranks if their calls agree.
   uint32_t blocks = 1;
   uint32_t threads = kLeastThreads;
-  /// Whether peers read this rank's input, and write its output.
-  bool input_is_read = false, output_is_written = false;
 };
-
-/// Data up to this size is staged. The size is the most bytes that a rank has for another rank,
-/// times the number of ranks.
-constexpr uint64_t kMostStagedBytes = 512 << 10;
 
 /// Plans a kernel of at most `most_blocks` blocks. `collective` has been checked, and is no
 /// message.
 Plan MakePlan(const Collective& collective, int rank, int size, uint32_t most_blocks);
+
+/// Adds to `combines`, by input, the number of combinations of the last two values after that input
+/// has come, for the tree over inputs [first, first + count). The right half is the smaller one.
+void CountCombines(int first, int count, uint8_t* combines);
 
 /// A digest of the parts of a call that all ranks must call alike. `size`: any number of ranks.
 uint64_t SignatureOf(const Collective& collective, int rank, int size);
@@ -82,10 +80,6 @@ class CallLog {
 
   /// This rank's call `number`, counted from 1.
   void Write(uint32_t number, const Collective& collective);
-  /// Records whether this rank has given back its memory `region`. The other ranks may then unmap
-  /// that memory.
-  void MarkFreed(uint32_t region, bool freed);
-  bool IsFreed(int rank, uint32_t region) const;
 
   /// Describes how the calls with these numbers, by rank, disagree: "rank 0 called ...; rank 1
   /// called ...".

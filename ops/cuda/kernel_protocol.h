@@ -14,34 +14,15 @@ constexpr uint32_t kMessageBlocks = 4;  // of a message's kernel
 constexpr uint32_t kMostThreads = 512;
 constexpr uint32_t kLeastThreads = 64;  // more than kMostRanks: one per peer, and one that watches
 constexpr uint64_t kStageBytes = 32 << 10;  // for each block and turn
-constexpr int kMostRegions = 1024;
-
-// The numbers of memory that peers can reach, the same on all ranks. A peer adds an entry of
-// Group::offsets to an address of the owner.
-enum Region : uint16_t {
-  kUnreachable = 0,
-  kSameAddress = 1,  // the ranks are threads of one process and share the GPU
-  kFirstAllocated = 2,
-};
 
 /// The message from a block of one rank (the writer) to the same block of another rank (the reader)
 /// at a meeting. `epoch` is stored last.
 struct alignas(64) Record {
   uint64_t signature;  // the digest of the call, the same on all ranks
-  uint64_t input;      // the writer's data for the reader
-  uint64_t output;     // the place for results that peers of the writer write
   uint64_t bytes;      // of the writer's data for the reader
   uint64_t most;       // the most bytes that the writer has for any rank
   uint32_t call;       // the writer's number of the call
-  uint16_t input_region, output_region;
-  uint32_t flags;
-  uint32_t unused[2];
-  uint32_t epoch;  // the number of meetings of the block
-};
-
-enum RecordFlags : uint32_t {
-  kReachable = 1,  // every other rank can reach the writer's buffers
-  kStaged = 2,     // the data fits into staging memory in one round
+  uint32_t epoch;      // the number of meetings of the block
 };
 
 /// The reason why a group has ended.
@@ -110,8 +91,7 @@ struct alignas(64) Report {
 struct Group {
   int32_t rank, size;
   uint32_t most_blocks;
-  char* arenas[kMostRanks];            // by rank, as mapped on this rank
-  const int64_t* offsets[kMostRanks];  // by rank, [kMostRegions]
+  char* arenas[kMostRanks];  // by rank, as mapped on this rank
   Report* report;
 };
 
@@ -120,12 +100,6 @@ struct Piece {
   uint64_t begin, bytes;
 };
 
-/// The numbers of DTRUN_SUM ... DTRUN_PRODUCT.
-enum Op : int32_t { kSum, kAverage, kMin, kMax, kProduct };
-
-/// Where the results of a reduction go.
-enum class Target : int32_t { kAll, kRoot, kOwn };
-
 /// The arguments of a call, for every kernel of collectives.cu. Unused fields are zero.
 struct CollectiveArgs {
   Group group;
@@ -133,11 +107,8 @@ struct CollectiveArgs {
   char* input;
   char* output;
   uint32_t call;
-  uint16_t input_region, output_region;
-  uint32_t flags;
   // Whether every rank must check its peers' counts before any rank touches its output.
   int32_t checks_counts;
-  int32_t root;
   uint64_t most;         // the most bytes that this rank has for any other rank
   uint64_t piece_bytes;  // the bytes of it that a block stages at a time
 
@@ -149,8 +120,6 @@ struct CollectiveArgs {
   // Reductions.
   uint64_t bytes;  // of the input
   Piece wanted;    // the part of the result that this rank gets
-  Piece share;     // the part that this rank computes in the direct way
-  Target target;
   int32_t op, divisor;
   int32_t scaled;
   double before, after;

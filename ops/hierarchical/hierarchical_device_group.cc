@@ -27,8 +27,8 @@
 #include "ops/communicator/communicator_setup.h"
 #include "ops/cuda/cuda_ipc_group.h"
 #include "ops/cuda/host_staged_group.h"
-#include "ops/cuda/ipc_memory.h"
 #include "ops/cuda/kernel_call.h"
+#include "ops/cuda/peer_memory.h"
 #include "ops/nccl/nccl_group.h"
 
 namespace dtrun::ops::cuda {
@@ -121,22 +121,6 @@ class HierarchicalGroup : public DeviceGroup {
     return local_->Allocate(bytes);
   }
 
-  // All hosts get the first refusal or obstacle of any host.
-  Registration Register(void* data, uint64_t bytes) override {
-    Check();
-    Registration made;
-    std::string refusal;
-    try {
-      made = local_->Register(data, bytes);
-    } catch (const Error& error) {
-      refusal = error.what();
-    }
-    refusal = FirstText(refusal);
-    if (!refusal.empty()) throw Error(ErrorCode::kInvalidArgument, refusal);
-    made.obstacle = FirstText(made.obstacle);
-    return made;
-  }
-
  private:
   static std::exception_ptr ErrorOf(DeviceGroup& group) {
     try {
@@ -157,14 +141,6 @@ class HierarchicalGroup : public DeviceGroup {
     if (first.code() == ErrorCode::kMismatch) return within;
     return std::make_exception_ptr(
         Error(first.code(), Text(first.what(), " (", second.what(), ")")));
-  }
-
-  // The first non-empty text of all ranks.
-  std::string FirstText(const std::string& mine) const {
-    for (const std::string& text : AllGatherBytes(host_, mine)) {
-      if (!text.empty()) return text;
-    }
-    return "";
   }
 
   static Error ThrownAs(const std::exception_ptr& error) {

@@ -34,6 +34,7 @@
 #include "gpu/stream.h"
 #include "ops/communicator/communicator_setup.h"
 #include "ops/cuda/elementwise_args.h"
+#include "ops/cuda/kernel_call.h"
 #include "ops/nccl/nccl_api.h"
 #include "ops/reduce/reduce.h"
 
@@ -104,20 +105,10 @@ Way WayOf(const Collective& collective, int size) {
   return collective.scale.before == 1 ? Way::kThenFinish : Way::kHere;
 }
 
-// Counts the combinations of the tree over inputs [first, first + count). The right half is the
-// smaller one.
-void CountCombines(int first, int count, uint8_t* combines) {
-  if (count == 1) return;
-  const int left = count - count / 2;
-  CountCombines(first, left, combines);
-  CountCombines(first + left, count - left, combines);
-  ++combines[first + count - 1];
-}
-
 cuda::ReducePiecesArgs PiecesArgs(int size) {
   cuda::ReducePiecesArgs args = {};
   args.inputs = size;
-  if (size <= cuda::kMostGathered) CountCombines(0, size, args.combines);
+  if (size <= cuda::kMostGathered) cuda::CountCombines(0, size, args.combines);
   return args;
 }
 

@@ -369,9 +369,9 @@ dtrun_error* dtrun_communicator_register_on_device(
   return Guard([&] {
     CheckNotNull(memory, "memory");
     dtrun_communicator& c = Use(communicator, "communicator");
-    auto made = c.communicator->device_group(device).Register(data, bytes);
-    *memory = new dtrun_memory{c.owner, std::move(made.memory), std::move(made.obstacle)};
+    c.communicator->device_group(device);
+    *memory = new dtrun_memory{c.owner, std::make_unique<dtrun::ops::Memory>(data, bytes)};
   });
 }
 
-const char* dtrun_memory_obstacle(const dtrun_memory* memory) { return memory->obstacle.c_str(); }
+const char* dtrun_memory_obstacle(const dtrun_memory*) { return ""; }

@@ -75,7 +75,6 @@ struct dtrun_context {
 struct dtrun_memory {
   dtrun::runtime::c_api::Owner owner;
   std::unique_ptr<dtrun::ops::Memory> memory;
-  std::string obstacle = {};  // why ranks cannot reach registered memory; "": none
 };
 
 struct dtrun_work {

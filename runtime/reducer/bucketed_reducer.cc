@@ -76,7 +76,6 @@ GradientReducer::GradientReducer(
       meter_(ClockOf(settings_)),
       observer_(std::move(observer)) {
   LayWire();
-  block_->Register(*communicator_, gradients_);
   if (settings_.autotune) StartTuning();
   Reset();
 }

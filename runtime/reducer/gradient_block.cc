@@ -59,7 +59,6 @@ class HostBlock : public GradientBlock {
   }
   void BeginReduction() override {}
   void EndReductions() override {}
-  void Register(ops::Communicator&, const std::vector<Gradient>&) override {}
 
   // If an operation was given up, its peers may still write.
   bool IsIdle(const std::vector<ops::Work>& works) override {
@@ -107,7 +106,6 @@ class DeviceBlock : public GradientBlock {
   void Clear(const Buffer& buffer) override { BlockDeviceOf(Here(buffer)).Clear(Here(buffer)); }
   void BeginReduction() override { gpu_->BeginReduction(); }
   void EndReductions() override { gpu_->EndReductions(); }
-  void Register(ops::Communicator& communicator, const std::vector<Gradient>& gradients) override;
 
   bool IsIdle(const std::vector<ops::Work>&) override {
     try {
@@ -117,10 +115,7 @@ class DeviceBlock : public GradientBlock {
       return false;
     }
   }
-  void Keep() override {
-    ops::Keep(std::move(memory_));
-    for (std::unique_ptr<ops::Memory>& memory : registered_) ops::Keep(std::move(memory));
-  }
+  void Keep() override { ops::Keep(std::move(memory_)); }
 
  private:
   Buffer Here(Buffer buffer) const { return OnDevice(buffer, gpu_->trainer_stream()); }
@@ -133,36 +128,8 @@ class DeviceBlock : public GradientBlock {
   int device_;
   std::unique_ptr<DeviceGradients> gpu_;
   std::unique_ptr<ops::Memory> memory_;
-  std::vector<std::unique_ptr<ops::Memory>> registered_;  // the trainer's memory
   std::vector<char> flags_;
 };
-
-// Large gradients of the trainer stay in place as long as the reducer lives. A rank with gradients
-// in the block has no such memory and registers empty places.
-void DeviceBlock::Register(
-    ops::Communicator& communicator, const std::vector<Gradient>& gradients) {
-  const auto place_of = [&](const Bucket& bucket) {
-    const Buffer& gradient = gradients[bucket.gradients[0]].buffer;
-    return Buffer(gradient.data, gradient.data == nullptr ? 0 : gradient.count, gradient.dtype);
-  };
-  uint64_t places = 0;
-  for (const Bucket& bucket : plan().buckets)
-    places += bucket.is_single && place_of(bucket).count > 0 ? 1 : 0;
-  communicator.AllReduce(Buffer(&places, 1), ReduceOp::kMax);
-  if (places == 0) return;
-  ops::DeviceGroup& group = communicator.device_group(device_);
-  try {
-    for (const Bucket& bucket : plan().buckets) {
-      if (!bucket.is_single) continue;
-      const Buffer place = place_of(bucket);
-      registered_.push_back(group.Register(place.data, place.bytes()).memory);
-    }
-  } catch (const Error& error) {
-    // All ranks get this error together: no more memory can be registered. The other gradients are
-    // reduced without registration.
-    if (error.code() != ErrorCode::kUnavailable) throw;
-  }
-}
 
 }  // namespace
 

@@ -43,9 +43,6 @@ class GradientBlock {
   /// Reads of the trainer from now on see all earlier reductions.
   virtual void EndReductions() = 0;
 
-  /// Collective. Lets collectives reduce large gradients in the trainer's own memory.
-  virtual void Register(
-      ops::Communicator& communicator, const std::vector<Gradient>& gradients) = 0;
   /// Waits for enqueued work. Returns true if no peer reads or writes this memory any more. `works`
   /// are the reductions of this step.
   virtual bool IsIdle(const std::vector<ops::Work>& works) = 0;

@@ -35,7 +35,6 @@ PACKAGED_GPU_PROGRAMS = [
     "//tests/models/gpu:gpu_parts_test",
     "//tests/ops/cuda:cuda_test",
     "//tests/ops/cuda:device_rank",
-    "//tests/ops/cuda:foreign_rank",
     "//tests/ops/cuda:many_gpus_test",
     "//tests/ranks:gpu_sgd",
     "//tests/runtime:device_gradients_test",

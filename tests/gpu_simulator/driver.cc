@@ -23,7 +23,6 @@
 #include "tests/gpu_simulator/memory.h"
 #include "tests/gpu_simulator/stream.h"
 
-using dtrun::gpu_simulator::Allocation;
 using dtrun::gpu_simulator::Capture;
 using dtrun::gpu_simulator::Event;
 using dtrun::gpu_simulator::kMillisecondsOfWork;
@@ -40,7 +39,6 @@ struct CUctx_st {
   // Shared pointers: cuCtxSynchronize waits for a stream that another thread may destroy.
   std::set<std::shared_ptr<Stream>> streams;
   std::mutex mutex;
-  std::set<int> peers = {};  // devices with memory that the context may use
 };
 struct CUstream_st {
   std::shared_ptr<Stream> stream;
@@ -104,18 +102,6 @@ void CopyLater(CUstream stream, void* to, const void* from, size_t bytes) {
 constexpr unsigned kMostParameterBytes = 4096;  // the limit of compute capability 6
 
 void* Host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
-
-struct IpcHandle {
-  int process, file;
-  uint64_t bytes, offset, id;
-};
-static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
-
-std::mutex open_handles_mutex;
-std::map<CUdeviceptr, IpcHandle>& OpenHandles() {
-  static auto* const handles = new std::map<CUdeviceptr, IpcHandle>;
-  return *handles;
-}
 
 struct Shareable {
   int file, device;
@@ -256,14 +242,6 @@ EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-  NEED_CONTEXT;
-  if (flags != 0 || peer == current.back()) return CUDA_ERROR_INVALID_VALUE;
-  std::lock_guard lock(contexts_mutex);
-  return current.back()->peers.insert(peer->device).second ? CUDA_SUCCESS
-                                                           : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-}
-
 // ---- memory
 
 EXPORT CUresult cuMemGetInfo(size_t* free, size_t* total) {
@@ -334,35 +312,6 @@ EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, C
   return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
-  Allocation found;
-  if (!dtrun::gpu_simulator::FindAllocation(address, found)) return CUDA_ERROR_NOT_FOUND;
-  if (base != nullptr) *base = found.base;
-  if (bytes != nullptr) *bytes = found.bytes;
-  return CUDA_SUCCESS;
-}
-
-EXPORT CUresult
-cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
-  Allocation found;
-  if (!dtrun::gpu_simulator::FindAllocation(address, found)) return CUDA_ERROR_INVALID_VALUE;
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      *static_cast<unsigned*>(data) = CU_MEMORYTYPE_DEVICE;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(data) = found.device;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      *static_cast<int*>(data) = found.file >= 0 ? 1 : 0;
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      *static_cast<unsigned long long*>(data) = found.id;
-      return CUDA_SUCCESS;
-    default: return CUDA_ERROR_INVALID_VALUE;
-  }
-}
-
 // ---- memory shared between processes
 
 EXPORT CUresult cuMemGetAllocationGranularity(
@@ -418,12 +367,10 @@ EXPORT CUresult cuMemMap(
   if (offset != 0 || bytes > shareable->bytes) return CUDA_ERROR_INVALID_VALUE;
   void* place = mmap(Host(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, shareable->file, 0);
   if (place == MAP_FAILED) return CUDA_ERROR_INVALID_VALUE;
-  dtrun::gpu_simulator::NoteRange(shareable->device, address, bytes);
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
-  dtrun::gpu_simulator::ForgetRange(address);
   void* place = mmap(
       Host(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
       0);
@@ -447,8 +394,11 @@ EXPORT CUresult cuMemExportToShareableHandle(
   return CUDA_SUCCESS;
 }
 
+// DTRUN_SIMULATED_IPC=0 simulates a machine that isolates processes from each other.
 EXPORT CUresult cuMemImportFromShareableHandle(
     CUmemGenericAllocationHandle* handle, void* exported, CUmemAllocationHandleType type) {
+  const char* allowed = std::getenv("DTRUN_SIMULATED_IPC");
+  if (allowed != nullptr && std::string(allowed) == "0") return CUDA_ERROR_INVALID_CONTEXT;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   const int file =
       fcntl(static_cast<int>(reinterpret_cast<intptr_t>(exported)), F_DUPFD_CLOEXEC, 0);
@@ -457,47 +407,6 @@ EXPORT CUresult cuMemImportFromShareableHandle(
   *handle = reinterpret_cast<CUmemGenericAllocationHandle>(
       new Shareable{file, 0, static_cast<uint64_t>(status.st_size), false});
   return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
-  Allocation found;
-  if (!dtrun::gpu_simulator::FindAllocation(address, found) || found.file < 0 ||
-      found.base != address)
-    return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle made{getpid(), found.file, found.bytes, found.base - found.mapped, found.id};
-  std::memset(handle, 0, sizeof *handle);
-  std::memcpy(handle, &made, sizeof made);
-  return CUDA_SUCCESS;
-}
-
-// DTRUN_SIMULATED_IPC=0 simulates a machine that isolates processes from each other.
-EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned) {
-  NEED_CONTEXT;
-  NOT_WHILE_CAPTURING;
-  const char* allowed = std::getenv("DTRUN_SIMULATED_IPC");
-  if (allowed != nullptr && std::string(allowed) == "0") return CUDA_ERROR_INVALID_CONTEXT;
-  IpcHandle given;
-  std::memcpy(&given, &handle, sizeof given);
-  // Like a real driver, a process cannot open its own handle.
-  if (given.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  // Drivers before CUDA 11 do not open a handle twice.
-  std::lock_guard lock(open_handles_mutex);
-  for (const auto& [at, open] : OpenHandles()) {
-    if (std::memcmp(&open, &given, sizeof open) == 0) return CUDA_ERROR_ALREADY_MAPPED;
-  }
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/%d/fd/%d", given.process, given.file);
-  *address =
-      dtrun::gpu_simulator::MapForeign(current.back()->device, path, given.bytes, given.offset);
-  if (*address == 0) return CUDA_ERROR_INVALID_HANDLE;
-  OpenHandles()[*address] = given;
-  return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  std::lock_guard lock(open_handles_mutex);
-  if (OpenHandles().erase(address) == 0) return CUDA_ERROR_INVALID_VALUE;
-  return dtrun::gpu_simulator::Free(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // ---- streams, events, graphs

@@ -12,12 +12,11 @@
 extern "C" {
 #endif
 
-/// Allocates zeroed memory on GPU `device`, aligned to 256 bytes. Collective. If the backend can,
-/// the other ranks' GPUs reach the memory without a copy. `bytes` may differ between ranks. A rank
-/// uses one GPU in each communicator. DTRUN_UNAVAILABLE, on all ranks, with the reason: the GPU
-/// does not exist, no backend reaches the GPUs of all ranks, or the GPU has not enough memory.
-/// Destroy the memory before the communicator, when no operation that uses the memory is under way
-/// on any rank.
+/// Allocates zeroed memory on GPU `device`, aligned to 256 bytes. Collective. `bytes` may differ
+/// between ranks. A rank uses one GPU in each communicator. DTRUN_UNAVAILABLE, on all ranks, with
+/// the reason: the GPU does not exist, no backend reaches the GPUs of all ranks, or the GPU has not
+/// enough memory. Destroy the memory before the communicator, when no operation that uses the
+/// memory is under way on any rank.
 DTRUN_API dtrun_error* dtrun_communicator_allocate_on_device(
     dtrun_communicator* communicator, int32_t device, uint64_t bytes, dtrun_memory** memory);
 

@@ -86,7 +86,7 @@ TEST_CASE("a world of one copies and scales on its stream") {
 }
 
 TEST_CASE("work enqueued after a collective sees its result and the host does not wait") {
-  constexpr uint64_t kCount = 300'000;  // too large to be staged
+  constexpr uint64_t kCount = 300'000;  // several rounds
   const auto errors = RunDeviceRanks(3, [](Communicator& communicator) {
     const Gpu gpu;
     const auto memory = communicator.AllocateOnDevice(0, kCount * 4);
@@ -108,10 +108,10 @@ float TreeOf(uint64_t i, int first, int count) {
   return TreeOf(i, first, left) + TreeOf(i, first + left, count / 2);
 }
 
-TEST_CASE("sums of aligned memory have the bits of the tree although kernels use vectors") {
+TEST_CASE("sums have the bits of the tree with any number of ranks and rounds") {
   for (const int size : {1, 2, 3, 4, 5, 7, 8}) {
     INFO(size << " ranks");
-    for (const uint64_t count : {uint64_t{1003}, uint64_t{140'003}}) {  // staged, and read directly
+    for (const uint64_t count : {uint64_t{1003}, uint64_t{140'003}}) {  // one round, and several
       const auto errors = RunDeviceRanks(size, [&](Communicator& communicator) {
         const int index = communicator.rank() % gpu::DeviceCount();  // one GPU fits few ranks
         const Gpu gpu(index);

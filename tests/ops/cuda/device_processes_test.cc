@@ -10,13 +10,14 @@ namespace {
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 
-CommandResult Launch(const std::string& np, std::vector<std::string> words) {
+CommandResult Launch(
+    const std::string& np, std::vector<std::string> words, const std::string& ipc = "1") {
   words.insert(
       words.begin(), {"launcher/dtrun", "--launcher", "local", "--oversubscribe", "--tag", "none",
                       "-np", np, "tests/ops/cuda/device_rank"});
   return Run(Command{
       .argv = words,
-      .environment = {{"DTRUN_TIMEOUT_S", "30"}},
+      .environment = {{"DTRUN_TIMEOUT_S", "30"}, {"DTRUN_SIMULATED_IPC", ipc}},
       .timeout = std::chrono::seconds(120)});
 }
 
@@ -31,6 +32,17 @@ TEST_CASE("more processes than GPUs pass the conformance suite") {
   const CommandResult result = Launch("4", {"conform", "2"});
   CHECK(result.err == "");
   CHECK(result.out == "cuda_ipc: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("processes that cannot map each other's memory go through the host after one warning") {
+  const CommandResult result = Launch("2", {"conform", "1"}, "0");
+  CHECK(
+      result.err ==
+      "dtrun: rank 0: warning: the GPU backend cuda_ipc fails: rank 0: "
+      "cuMemImportFromShareableHandle failed: CUDA_ERROR_INVALID_CONTEXT (said by the simulated "
+      "driver); dtrun takes the next one\n");
+  CHECK(result.out == "host_staged: many checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
 }
 

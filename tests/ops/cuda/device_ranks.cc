@@ -16,16 +16,15 @@ namespace {
 // The bytes of the guards around the suite's buffers.
 constexpr uint64_t kAround = 48;
 
-// Host memory from Allocate, and its twin on the GPU, which peers can reach.
+// Host memory from Allocate, and its twin on the GPU.
 struct Block {
   std::unique_ptr<char[]> host;
   uint64_t bytes = 0;
   std::unique_ptr<ops::Memory> twin;
 };
 
-// Memory that peers cannot reach, from a single allocation. Freeing GPU memory waits for all work
-// of the process on the GPU. That includes kernels of other ranks, which wait for kernels of this
-// rank.
+// Memory from a single allocation. Freeing GPU memory waits for all work of the process on the GPU.
+// That includes kernels of other ranks, which wait for kernels of this rank.
 class Ring {
  public:
   explicit Ring(const gpu::Device& device) : memory_(device, kBytes) {}

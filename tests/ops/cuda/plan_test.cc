@@ -47,20 +47,6 @@ TEST_CASE("inputs are combined in the tree of ops/reduce") {
   CHECK(tree(8) == "(((ab)(cd))((ef)(gh)))");
 }
 
-TEST_CASE("the shares of an all_reduce cover it and begin at multiples of a vector") {
-  for (const uint64_t count : {uint64_t{0}, uint64_t{3}, uint64_t{1001}, uint64_t{1} << 20}) {
-    uint64_t end = 0;
-    for (int rank = 0; rank < 3; ++rank) {
-      const Piece share =
-          MakePlan(Of(CollectiveKind::kAllReduce, count, count), rank, 3, kBlocks).args.share;
-      CHECK(share.begin == end);
-      CHECK(share.begin % 16 == 0);
-      end += share.bytes;
-    }
-    CHECK(end == 4 * count);
-  }
-}
-
 TEST_CASE("calls that agree have equal blocks and signatures and other calls other signatures") {
   Collective call = Of(CollectiveKind::kAllGather, 1000, 4000);
   const Plan equal = MakePlan(call, 0, 4, kBlocks);
@@ -88,21 +74,6 @@ TEST_CASE("calls that agree have equal blocks and signatures and other calls oth
   sum.scale.after = 1;
   sum.op = ReduceOp::kMax;
   CHECK(MakePlan(sum, 0, 2, kBlocks).args.signature != signature);
-}
-
-TEST_CASE("small calls are staged and fit into the staging memory") {
-  const auto staged = [](uint64_t count, int size) {
-    const Plan plan = MakePlan(Of(CollectiveKind::kAllReduce, count, count), 0, size, kBlocks);
-    if ((plan.args.flags & kStaged) == 0) return false;
-    CHECK(plan.args.most <= plan.args.piece_bytes * plan.blocks);
-    return true;
-  };
-  CHECK(staged(0, 2));
-  CHECK(staged(1024, 2));
-  CHECK(staged(1 << 16, 2));
-  CHECK(!staged(1 << 20, 2));
-  CHECK(!staged(1 << 16, 8));
-  CHECK(!staged(1024, 1));  // a world of one rank has no peers
 }
 
 }  // namespace
