@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -15,10 +14,10 @@
 #include "dtrun/error.h"
 #include "gpu/driver.h"
 #include "gpu/kernels.h"
-#include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "ops/communicator/communicator_base.h"
 #include "ops/communicator/communicator_setup.h"
+#include "ops/cuda/host_staged_group.h"
 #include "ops/cuda/kernel_call.h"
 #include "ops/cuda/peer_memory.h"
 
@@ -76,46 +75,6 @@ uint32_t BlocksAtOnce(const gpu::Device& device, int ranks) {
   return static_cast<uint32_t>(least);
 }
 
-// Reports in pinned memory: one for collectives, and one for each direction of messages with each
-// rank. The memory goes back to a pool and is never freed. Freeing would wait for all work of this
-// process on the GPU. That work may include a kernel of another rank that waits for a kernel of
-// this rank.
-class PooledReports {
- public:
-  static constexpr int kCount = 1 + 2 * kMostRanks;
-
-  explicit PooledReports(const gpu::Device& device) {
-    std::lock_guard lock(mutex());
-    if (!pool().empty()) {
-      memory_ = std::move(pool().back());
-      pool().pop_back();
-      std::fill_n(get(), kCount, Report{});
-    } else {
-      memory_ = gpu::PinnedMemory(device, kCount * sizeof(Report));
-    }
-  }
-  ~PooledReports() {
-    std::lock_guard lock(mutex());
-    pool().push_back(std::move(memory_));
-  }
-  PooledReports(const PooledReports&) = delete;
-  PooledReports& operator=(const PooledReports&) = delete;
-
-  Report* get() const { return memory_.as<Report>(); }
-
- private:
-  static std::mutex& mutex() {
-    static auto* const mutex = new std::mutex;
-    return *mutex;
-  }
-  static std::vector<gpu::PinnedMemory>& pool() {
-    static auto* const pool = new std::vector<gpu::PinnedMemory>;
-    return *pool;
-  }
-
-  gpu::PinnedMemory memory_;
-};
-
 // The kernels of the same ranks, in order: those of collectives, or those of the messages from one
 // rank to another.
 struct Channel {
@@ -141,7 +100,7 @@ struct Channels {
 };
 
 // Freeing an ExportedMemory waits for no kernel. cuMemFree would wait for all work of this process
-// on the GPU, as above.
+// on the GPU. That work may include a kernel of another rank that waits for a kernel of this rank.
 class GroupMemory : public Memory {
  public:
   GroupMemory(
@@ -164,13 +123,14 @@ class CudaIpcGroup : public HostGroup {
     AgreeOn(host, [&] {
       // A kernel cannot be loaded while a graph is captured, so load it now.
       if (!hosts_.empty()) VerdictKernels().Find(device, "dtrun_hear_hosts");
-      reports_ = std::make_unique<PooledReports>(device);
+      reports_ = PinnedBlock(device, ReportCount() * sizeof(Report));
+      std::fill_n(reports(), ReportCount(), Report{});
       blocks = BlocksAtOnce(device, peers_.ranks_of_gpu());
     });
     Counts all(static_cast<size_t>(host.size()));
     host.AllGather(Buffer(&blocks, 1), Buffer(all.data(), all.size()));
     most_blocks_ = static_cast<uint32_t>(*std::min_element(all.begin(), all.end()));
-    watch_ = std::make_unique<Watch>(reports_->get(), 1 + 2 * host.size(), host.engine());
+    watch_ = std::make_unique<Watch>(reports(), static_cast<int>(ReportCount()), host.engine());
   }
 
   // The watch still runs here. It ends a wait for a rank that does not come.
@@ -207,7 +167,7 @@ class CudaIpcGroup : public HostGroup {
   }
 
   void GiveUp() override {
-    std::atomic_ref(reports_->get()->abort).store(kTimedOut, std::memory_order_release);
+    std::atomic_ref(reports()->abort).store(kTimedOut, std::memory_order_release);
   }
 
   void Check() override {
@@ -225,6 +185,10 @@ class CudaIpcGroup : public HostGroup {
   }
 
  private:
+  // One report for collectives, and one for each direction of messages with each rank.
+  size_t ReportCount() const { return 1 + 2 * static_cast<size_t>(host_.size()); }
+  Report* reports() const { return reinterpret_cast<Report*>(reports_.data()); }
+
   // A message is a broadcast in a group of two ranks, with the sender as rank 0.
   void EnqueueMessage(const Collective& message, CUstream stream) {
     const bool sends = message.kind == CollectiveKind::kSend;
@@ -274,7 +238,7 @@ class CudaIpcGroup : public HostGroup {
     for (int r = 0; r < host_.size(); ++r) {
       channel.group.arenas[r] = peers_.arena(r);
     }
-    channel.group.report = reports_->get();
+    channel.group.report = reports();
     return channel;
   }
 
@@ -292,7 +256,7 @@ class CudaIpcGroup : public HostGroup {
       channel.group.arenas[r] = peers_.arena(ends[r]) +
                                 ChannelOffset(host_.size(), ends[1 - r], static_cast<Direction>(r));
     }
-    channel.group.report = reports_->get() + number;
+    channel.group.report = reports() + number;
     return channel;
   }
 
@@ -386,7 +350,7 @@ class CudaIpcGroup : public HostGroup {
   PeerMemory peers_;
   std::shared_ptr<Channels> channels_ = std::make_shared<Channels>();
   std::vector<std::string> hosts_;  // the names of all hosts; empty if all ranks share a host
-  std::unique_ptr<PooledReports> reports_;
+  PinnedBlock reports_;
   std::unique_ptr<Watch> watch_;
   uint32_t most_blocks_ = 1;
   uint32_t calls_ = 0;
