@@ -18,8 +18,8 @@ namespace dtrun {
 /// The lengths of a tensor along its dimensions. Empty: a scalar.
 using Shape = std::vector<uint64_t>;
 
-/// One tensor of a submission, in host memory, row-major. Its memory belongs to the queue until the
-/// work is done.
+/// One tensor of a submission, row-major. Its memory belongs to the queue until the work is done. A
+/// tensor on a GPU goes through host memory: the submission waits for the stream of the input.
 struct QueuedTensor {
   std::string name;  ///< the same on all ranks; free again when the work is done
   Buffer input;      ///< the elements of this rank

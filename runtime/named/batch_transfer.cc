@@ -21,6 +21,7 @@
 
 #include "dtrun/types.h"
 #include "ops/reduce/reduce.h"
+#include "runtime/device/block_device.h"
 
 namespace dtrun::runtime::named {
 
@@ -288,6 +289,15 @@ ops::Collective Transfer::MakeCollective() {
 // --- finish --------------------------------------------------------------------------------------
 
 void Transfer::Finish() {
+  Unpack();
+  for (const Item& item : batch_) {
+    if (item.part == nullptr || item.part->gpu.result.device < 0) continue;
+    runtime::Copy(item.part->result, item.part->gpu.result);
+    item.part->result = item.part->gpu.result;
+  }
+}
+
+void Transfer::Unpack() {
   if (direct_) {
     const Part& part = *batch_[0].part;
     // At the root of a broadcast, the result is still in the input.

@@ -46,6 +46,7 @@ class Transfer {
   void UnpackWhole();
   void UnpackBySource();
   void PutWhole(const Item& item, char* to) const;
+  void Unpack();
   ops::Collective MakeCollective();
 
   Batch batch_;

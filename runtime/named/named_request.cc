@@ -68,7 +68,6 @@ std::string Describe(const Request& request, const ops::Members& members) {
   if (request.before != 1) text += Text(", scaled by ", Exactly(request.before), " before");
   if (request.after != 1) text += Text(", scaled by ", Exactly(request.after), " after");
   if (request.kind == Kind::kBroadcast) text += Text(", root ", members.List({request.root}));
-  if (request.on_gpu) text += ", on a GPU";
   if (request.group != 0) text += Text(", in a group of ", request.group_size);
   return text + ")";
 }
@@ -80,7 +79,7 @@ void Write(const Request& request, ByteWriter& to) {
   to.Number(static_cast<uint64_t>(request.dtype));
   to.Number(static_cast<uint64_t>(request.op));
   to.Signed(request.root);
-  to.Number((request.on_gpu ? 1u : 0u) | (scaled ? 2u : 0u) | (grouped ? 4u : 0u));
+  to.Number((scaled ? 1u : 0u) | (grouped ? 2u : 0u));
   if (scaled) {
     to.Real(request.before);
     to.Real(request.after);
@@ -102,12 +101,11 @@ Request ReadRequest(ByteReader& from) {
   request.op = static_cast<ReduceOp>(from.Number());
   request.root = static_cast<int32_t>(from.Signed());
   const uint64_t flags = from.Number();
-  request.on_gpu = (flags & 1) != 0;
-  if ((flags & 2) != 0) {
+  if ((flags & 1) != 0) {
     request.before = from.Real();
     request.after = from.Real();
   }
-  if ((flags & 4) != 0) {
+  if ((flags & 2) != 0) {
     request.group_size = static_cast<uint32_t>(from.Number());
     request.group = from.Fixed();
   }
@@ -136,7 +134,6 @@ std::string Difference(const Request& a, const Request& b) {
   if (a.kind == Kind::kBarrier) return "";
   if (a.group != b.group || a.group_size != b.group_size) return "the group";
   if (a.dtype != b.dtype) return "the type";
-  if (a.on_gpu != b.on_gpu) return "the device";
   if (a.shape.size() != b.shape.size()) return "the number of dimensions";
   if (CommonShape(a) != CommonShape(b)) return "the shape";
   if (a.kind == Kind::kBroadcast && a.root != b.root) return "the root";
@@ -189,12 +186,6 @@ std::optional<Refusal> Judge(
         ErrorCode::kMismatch, Text(
                                   "tensor '", name, "': the ranks disagree on ", difference, ": ",
                                   Sides(by_rank, members, other_names))};
-  }
-  if (first->on_gpu) {
-    return Refusal{
-        ErrorCode::kUnavailable, Text(
-                                     "tensor '", name, "': ", Describe(*first, members),
-                                     "; no backend here reaches GPU memory")};
   }
   const bool rooted = first->kind == Kind::kBroadcast;
   if (rooted && by_rank[static_cast<size_t>(first->root)] == nullptr) {

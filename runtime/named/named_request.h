@@ -110,7 +110,6 @@ struct Request {
   DType dtype = DType::kU8;
   ReduceOp op = ReduceOp::kSum;  ///< for kinds that reduce
   int32_t root = 0;              ///< for a broadcast, in the process set
-  bool on_gpu = false;
   double before = 1, after = 1;  ///< factors, for kinds that reduce
   std::vector<uint64_t> shape = {};
   std::vector<uint64_t> splits = {};  ///< for an all_to_all: rows to each rank; empty: evenly
@@ -159,6 +158,12 @@ struct OthersAwaited {
   bool warned = false, withdrawn = false;
 };
 
+/// The memory of a tensor on a GPU, which goes through host memory.
+struct GpuTensor {
+  std::unique_ptr<char[]> input;  ///< a copy of the input
+  Buffer result = {};             ///< its place on the GPU; host memory: there is none
+};
+
 /// One tensor of a submission, on this rank.
 struct Part {
   Submission* submission = nullptr;
@@ -166,6 +171,8 @@ struct Part {
   std::shared_ptr<const Request> request;
   Buffer input = {}, output = {};
   OthersAwaited others;  ///< that have not announced the tensor
+
+  GpuTensor gpu = {};
 
   // The result; written before the submission is done.
   std::unique_ptr<char[]> owned;  ///< memory of `result`, if the queue allocated it

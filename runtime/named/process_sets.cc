@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "runtime/device/block_device.h"
 #include "runtime/job/rank_agreement.h"
 
 namespace dtrun::runtime::named {
@@ -162,6 +163,20 @@ void CheckOutput(
   }
 }
 
+// Copies an input on a GPU into host memory. The result will be copied to an output on a GPU.
+void MoveToHost(Submitted& submitted) {
+  Buffer &input = submitted.input, &output = submitted.output;
+  if (output.data != nullptr && output.device >= 0) {
+    submitted.gpu.result = output;
+    output = Buffer(nullptr, 0, input.dtype);  // memory of the queue
+  }
+  if (input.device < 0) return;
+  submitted.gpu.input = std::make_unique_for_overwrite<char[]>(input.bytes());
+  const Buffer copy(submitted.gpu.input.get(), input.count, input.dtype);
+  Copy(input, copy);
+  input = copy;
+}
+
 // Checks a tensor, and makes its request to the queue of the process set.
 Submitted Prepare(
     const Operation& operation, NamedTensor& tensor, int root, const SetQueue& queue) {
@@ -173,8 +188,6 @@ Submitted Prepare(
       .dtype = tensor.input.dtype,
       .op = Reduces(operation.kind) ? operation.op : ReduceOp::kSum,
       .root = root,
-      .on_gpu =
-          tensor.input.device >= 0 || (tensor.output.data != nullptr && tensor.output.device >= 0),
       .before = operation.scale.before,
       .after = operation.scale.after,
       .shape = std::move(tensor.shape),
@@ -182,7 +195,10 @@ Submitted Prepare(
   CheckOutput(operation, tensor, request, queue.rank(), queue.size());
   const bool in_place = tensor.output.data == nullptr &&
                         (operation.kind == Kind::kAllReduce || operation.kind == Kind::kBroadcast);
-  return {tensor.name, std::move(request), tensor.input, in_place ? tensor.input : tensor.output};
+  Submitted submitted{
+      tensor.name, std::move(request), tensor.input, in_place ? tensor.input : tensor.output};
+  MoveToHost(submitted);
+  return submitted;
 }
 
 }  // namespace

@@ -114,6 +114,7 @@ std::shared_ptr<Submission> SetQueue::Submit(std::span<Submitted> tensors, Callb
       part.tensor = &tensor;
       part.input = tensors[i].input;
       part.output = tensors[i].output;
+      part.gpu = std::move(tensors[i].gpu);
       bytes += tensors[i].request.bytes();
       // A request that equals the one before is the same object, and is announced by a number.
       const auto& before = tensor.requests->by_rank[static_cast<size_t>(rank_)];

@@ -40,7 +40,8 @@ struct Settings {
 struct Submitted {
   std::string_view name;
   Request request;
-  Buffer input, output;
+  Buffer input, output;      // in host memory
+  GpuTensor gpu = {};        // of a tensor on a GPU
   Tensor* tensor = nullptr;  // set by the queue
 };
 

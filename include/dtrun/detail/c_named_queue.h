@@ -95,8 +95,9 @@ DTRUN_API dtrun_error* dtrun_named_queue_remove_set(dtrun_named_queue* queue, in
 DTRUN_API dtrun_error* dtrun_named_queue_set_ranks(
     const dtrun_named_queue* queue, int32_t set, int32_t* ranks, size_t* rank_count);
 
-/// One tensor, in host memory, row-major. Its memory belongs to the queue until the work is done.
-/// All other data is copied.
+/// One tensor, row-major, in host memory or on a GPU. Its memory belongs to the queue until the
+/// work is done. All other data is copied. A tensor on a GPU goes through host memory: the
+/// submission waits for the stream of the input. A result in memory of the work is in host memory.
 typedef struct dtrun_named_tensor {
   const char* name;    ///< the same on all ranks; free again when the work is done
   dtrun_buffer input;  ///< the elements of this rank
@@ -165,7 +166,7 @@ static inline dtrun_named_operation dtrun_named_operation_of(int32_t kind) {
 ///
 /// The wait returns the errors that only all ranks together can detect, on every rank that
 /// submitted the tensor. The queue continues after them: DTRUN_MISMATCH (names the tensor and the
-/// requests of the ranks), DTRUN_UNAVAILABLE (device memory), DTRUN_TIMEOUT. A timeout names the
+/// requests of the ranks), DTRUN_TIMEOUT. A timeout names the
 /// tensor, the ranks that have not submitted it, and the tensor that each of them submitted last.
 ///
 /// If a rank does not answer at all, the queue is unusable: all functions return DTRUN_TIMEOUT or

@@ -166,18 +166,6 @@ TEST_CASE("ranks that disagree on a tensor all get an error with the request of 
             "the root: rank 0 submitted broadcast (f32[4], root rank 0); rank 1 submitted "
             "broadcast (f32[4], root rank 1)");
   }
-  SECTION("devices") {
-    CheckMismatch(
-        2,
-        [](NamedRank& r, auto& memory) {
-          Buffer buffer = Of(memory, 4);
-          buffer.device = r.rank - 1;  // rank 1 on GPU 0
-          return r.Submit(Kind::kAllReduce, "x", buffer, {4});
-        },
-        disagree +
-            "the device: rank 0 submitted all_reduce (f32[4], sum); rank 1 submitted all_reduce "
-            "(f32[4], sum, on a GPU)");
-  }
   SECTION("rows of a gather") {
     CheckMismatch(
         2,
@@ -219,17 +207,6 @@ TEST_CASE("different types are a mismatch of every operation") {
           " (i32[6]" + more + "; rank 1 submitted " + what + " (f32[6]" + more);
 }
 
-TEST_CASE("tensors on a GPU are refused on all ranks without a GPU backend") {
-  CheckMismatch(
-      2,
-      [](NamedRank& r, auto& memory) {
-        Buffer buffer = Of(memory, 4);
-        buffer.device = 0;
-        return r.Submit(Kind::kAllReduce, "x", buffer, {4});
-      },
-      "5: tensor 'x': all_reduce (f32[4], sum, on a GPU); no backend here reaches GPU memory");
-}
-
 // --- groups -------------------------------------------------------------------------------------
 
 std::vector<NamedTensor> Group(const std::vector<const char*>& names, std::vector<float>& memory) {
@@ -262,25 +239,6 @@ TEST_CASE("one mismatched tensor fails its whole group and no other tensor") {
           r.queue.Submit({}, Group({"a", "b", "c"}, memory)).Wait();
           ExpectEqual(memory, {3, 6, 9, 4}, "the group, later");
         }) == Nothing(3));
-}
-
-TEST_CASE("a group on a GPU of one rank and in host memory of another fails on both ranks") {
-  CHECK(RunNamed(2, [](NamedRank& r) {
-          std::vector<float> memory = {1, 2, 3, 4, 5};
-          const std::vector<NamedTensor> group = Group({"a", "b", "c", "d", "e"}, memory);
-          std::vector<NamedTensor> elsewhere = group;
-          for (NamedTensor& tensor : elsewhere)
-            tensor.input.device = r.rank - 1;  // GPU 0 on rank 1
-          ExpectEqual(
-              ErrorOf(r.queue.Submit({}, elsewhere)),
-              "2: tensor 'a': the ranks disagree on the device: rank 0 submitted all_reduce "
-              "(f32[1], sum, in a group of 5); rank 1 submitted all_reduce (f32[1], sum, on a GPU, "
-              "in a group of 5)");
-          ExpectEqual(memory, {1, 2, 3, 4, 5}, "the group is as it was");
-          ExpectItGoesOn(r);
-          r.queue.Submit({}, group).Wait();
-          ExpectEqual(memory, {2, 4, 6, 8, 10}, "the group, in memory on both ranks");
-        }) == Nothing(2));
 }
 
 TEST_CASE("a group on one rank and single tensors on another are a mismatch") {
