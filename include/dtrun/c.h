@@ -453,7 +453,8 @@ enum {
 /// reducer is then unusable, and the other ranks get DTRUN_TIMEOUT or DTRUN_PEER_LOST.
 ///
 /// Buckets are numbered from 0. `gradients` is the bucket: gradients in a row, each padded to a
-/// multiple of 64 bytes. The padding is zero unless `decompress` has written to it.
+/// multiple of 64 bytes. The padding is zero unless `decompress` has written to it. Both buffers
+/// are host memory. If the gradients lie on a GPU, the host waits for them and copies them there.
 typedef struct dtrun_wire_format {
   const char* name;  ///< compared between the ranks
   int32_t dtype;     ///< the type of an element on the wire
@@ -644,16 +645,20 @@ typedef struct dtrun_parameter_slice {
   void* const* slots;    ///< by slot; zeros in the first step
 } dtrun_parameter_slice;
 
-/// Updates the elements of a slice. It does not call dtrun, and throws no exception.
+/// Updates the elements of a slice. Only the functions over single buffers (dtrun_multiply and so
+/// on) may be called in it. It throws no exception.
 typedef void (*dtrun_update_function)(void* argument, const dtrun_parameter_slice* slice);
 
 /// Creates sharded parameters. Collective. All ranks pass the same names, counts, types and
 /// options. DTRUN_MISMATCH names the first parameter that differs. All ranks start from rank 0's
 /// values.
 ///
-/// One copy per host needs shared memory between the ranks of each host, otherwise
-/// DTRUN_UNAVAILABLE. The pages of the original values then go back to the system. Their contents
-/// are unspecified until the program writes them.
+/// If the values lie on a GPU, all of them in one stream, gradients, values and state lie there
+/// too. An update then enqueues its work into that stream.
+///
+/// One copy per host needs values in host memory, and shared memory between the ranks of each host,
+/// otherwise DTRUN_UNAVAILABLE. The pages of the original values then go back to the system. Their
+/// contents are unspecified until the program writes them.
 DTRUN_API dtrun_error* dtrun_shards_create(
     dtrun_communicator* communicator, const dtrun_sharded_parameter* parameters,
     size_t parameter_count, const dtrun_shards_options* options, dtrun_shards** shards);
@@ -715,6 +720,7 @@ static inline dtrun_momentum_step dtrun_default_momentum_step(void) {
 /// Does dtrun_shards_step with this update. Collective. dtrun computes the update in the same pass
 /// over memory that reduces, which is faster than a function that is called for slices.
 /// DTRUN_INVALID_ARGUMENT: a parameter or its state is not f32, or there is more than one slot.
+/// DTRUN_UNAVAILABLE: the parameters lie on a GPU.
 DTRUN_API dtrun_error* dtrun_shards_step_momentum(
     dtrun_shards* shards, double factor, const dtrun_momentum_step* step);
 /// Returns when parameter `index` holds the values of the last step.

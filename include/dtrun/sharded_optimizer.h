@@ -3,6 +3,8 @@
 
 #include <dtrun/c.h>
 #include <dtrun/communicator.h>
+#include <dtrun/detail/block_device.h>
+#include <dtrun/detail/device.h>
 #include <dtrun/detail/gradient_checks.h>
 #include <dtrun/detail/statistics.h>
 #include <dtrun/error.h>
@@ -36,7 +38,7 @@ struct ShardedOptions {
   double max_gradient_norm = 0;
   /// True: the ranks of a host read the same parameters, in shared memory. On several hosts, the
   /// ranks of each host divide the update and the state of their host's copy among themselves. The
-  /// pages of the original values go back to the system.
+  /// pages of the original values go back to the system. Only for parameters in host memory.
   bool one_copy_per_host = false;
   /// True: `Step()` returns while the weights are still on their way. The next forward pass waits
   /// for each layer with `WaitForParameter(i)`, or for all layers with `WaitForParameters()`. It
@@ -63,6 +65,9 @@ struct StateBuffer {
 ///
 ///   optimizer.MarkReady(i)   optional: as soon as the gradient of parameter i is complete
 ///   optimizer.Step()         reduces, updates, and returns when all weights are there
+///
+/// If the parameters lie on a GPU, all on the same GPU and in one stream, so do gradients, values
+/// and state. The inner optimizer then updates slices on the GPU.
 ///
 /// This object gives the gradients their memory, and moves the values into its own memory. Its
 /// destructor copies the values back to their original place. Within one host, no gradient is
@@ -107,7 +112,9 @@ class ShardedOptimizer {
     for (size_t i = 0; i < values_before_.size(); ++i) {
       Parameter& parameter = parameters()[i];
       const Buffer& before = values_before_[i];
-      if (before.count > 0) std::memcpy(before.data, parameter.value.data, before.bytes());
+      // An error has nowhere to go: the value is lost, and so is its GPU.
+      if (before.count > 0)
+        dtrun_error_destroy(dtrun_copy(detail::ToC(parameter.value), detail::ToC(before)));
       parameter.value = before;
       parameter.gradient = Buffer(nullptr, before.count, before.dtype);
     }
@@ -145,7 +152,8 @@ class ShardedOptimizer {
     const double factor = PrepareNorms();
     inner_.BeginStep();
     Update update{inner_, frozen_, nullptr};
-    if (const std::optional<MomentumRule> rule = inner_.momentum_rule()) {
+    const std::optional<MomentumRule> rule = OnGpu() ? std::nullopt : inner_.momentum_rule();
+    if (rule) {
       StepWithMomentum(factor, *rule);
     } else {
       detail::Check(dtrun_shards_step(handle_.get(), factor, &UpdateSlice, &update));
@@ -172,9 +180,7 @@ class ShardedOptimizer {
           ErrorCode::kInvalidArgument,
           "ZeroGradients() between MarkReady() and Step(): gradients are being reduced; call "
           "Step() first");
-    for (Parameter& parameter : parameters())
-      if (parameter.gradient.count > 0)
-        std::memset(parameter.gradient.data, 0, parameter.gradient.bytes());
+    for (Parameter& parameter : parameters()) Clear(parameter.gradient);
   }
 
   /// The norm of the last step's reduced gradients before clipping, without the loss scale. nullopt
@@ -237,7 +243,8 @@ class ShardedOptimizer {
     size_t next = 0;
     for (size_t s = 0; s < slots_.size(); ++s)
       for (size_t i = 0; i < parameters().size(); ++i)
-        detail::Check(dtrun_shards_set_state(handle_.get(), s, i, found[next++]->buffer.data));
+        detail::Check(dtrun_shards_set_state(
+            handle_.get(), s, i, detail::HostView(found[next++]->buffer).buffer().data));
     for (const NamedBuffer& scalar : inner_.scalars()) {
       const Buffer& from = found[next++]->buffer;
       if (from.count > 0) std::memcpy(scalar.buffer.data, from.data, from.bytes());
@@ -422,6 +429,10 @@ class ShardedOptimizer {
   void MarkFrozen() {
     for (size_t i = 0; i < frozen_.size(); ++i)
       if (frozen_[i]) detail::Check(dtrun_shards_mark_ready(handle_.get(), i));
+  }
+
+  bool OnGpu() const {
+    return !inner_.parameters().empty() && inner_.parameters()[0].value.device >= 0;
   }
 
   // Waits until peers no longer write the values. Stops at the first failed operation.

@@ -17,6 +17,8 @@ namespace dtrun {
 
 /// The elements [first, first + count) of one parameter, to be updated. The pointers point to the
 /// first of these elements. Their type is the parameter's dtype or, for state, the slot's dtype.
+/// They lie where the parameter lies. On a GPU, the update is enqueued into the stream of the
+/// value.
 struct ParameterSlice {
   size_t parameter = 0;            ///< index in parameters()
   uint64_t first = 0,              ///< index of the first element in the parameter
@@ -84,8 +86,8 @@ class SliceableOptimizer : public virtual Optimizer {
 
   /// The formula of StepSlice in this step. nullopt: StepSlice computes something else. Called
   /// after BeginStep(). The parameters are f32. There is no slot, or m is the only slot and is f32.
-  /// With a formula, a ShardedOptimizer computes the update itself while it reduces, which is
-  /// faster, and does not call StepSlice. The two results may differ by rounding.
+  /// With a formula, a ShardedOptimizer in host memory computes the update itself while it reduces,
+  /// which is faster, and does not call StepSlice. The two results may differ by rounding.
   virtual std::optional<MomentumRule> momentum_rule() const { return std::nullopt; }
 
   /// The whole state, slot by slot, with names "<slot>/<parameter>"; then the scalars.

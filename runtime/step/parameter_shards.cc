@@ -7,6 +7,9 @@
 //
 // A caller that needs norms before the update calls Reduce first. Then the step is two passes.
 //
+// On a GPU, reductions run in a second stream, and updates in the stream of the parameters. A step
+// is never one pass.
+//
 // With one copy per host on several hosts, every rank gets the whole reduction by an all_reduce.
 // The ranks of each host update their host's copy together. The update is computed once per host
 // from the same bits, so no value crosses the wire.
@@ -68,20 +71,20 @@ ParameterShards::ParameterShards(
       meter_(SteadyClock()) {
   CheckParameters();
   AgreeOnPlan();
+  if (on_gpu()) streams_ = MakeDeviceGradients(place_.device, place_.stream);
   if (settings_.one_copy) JoinHost();
-  const bool one_pass = communicator_->fuses_updates();
-  uint64_t bucket_bytes = one_pass ? UINT64_MAX : settings_.bucket_bytes;
+  uint64_t bucket_bytes = is_fused() ? UINT64_MAX : settings_.bucket_bytes;
   if (bucket_bytes == 0) bucket_bytes = AutoBucketBytes(SpecsOf(parameters_), false);
   plan_ = PlanShards(SpecsOf(parameters_), bucket_bytes, owners().size());
   const uint64_t bytes = plan_.layout.block_bytes;
-  gradients_ = communicator_->Allocate(bytes);
+  gradients_ = Allocate(bytes);
   if (settings_.one_copy) {
     CheckHost();
     values_ = owners().size() == 1 ? ops::AllocatePrivate(bytes) : owners().AllocateShared(bytes);
     TakeValuesTogether();
     ReleasePages(ValuesOf(parameters_));
   } else {
-    values_ = communicator_->Allocate(bytes);
+    values_ = Allocate(bytes);
     TakeValues();
   }
   AllocateState();
@@ -101,11 +104,27 @@ ParameterShards::~ParameterShards() {
     });
   };
   // If a step is not complete, for example after an exception, the process keeps the memory.
-  if (under_way(reductions_)) ops::Keep(std::move(gradients_));
-  if (under_way(gathers_)) ops::Keep(std::move(values_));
+  const bool waits = streams_ == nullptr || HasSynchronized();
+  if (!waits || under_way(reductions_)) ops::Keep(std::move(gradients_));
+  if (!waits || under_way(gathers_)) ops::Keep(std::move(values_));
 }
 
-void ParameterShards::CheckParameters() const {
+// Waits for the GPU's work. False: that failed, so peers may still write.
+bool ParameterShards::HasSynchronized() const {
+  try {
+    streams_->Synchronize();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::unique_ptr<ops::Memory> ParameterShards::Allocate(uint64_t bytes) const {
+  return on_gpu() ? communicator_->AllocateOnDevice(place_.device, bytes)
+                  : communicator_->Allocate(bytes);
+}
+
+void ParameterShards::CheckParameters() {
   if (settings_.op != ReduceOp::kAverage && settings_.op != ReduceOp::kSum) {
     throw Error(
         ErrorCode::kInvalidArgument, Text(
@@ -119,10 +138,16 @@ void ParameterShards::CheckParameters() const {
       throw Error(ErrorCode::kInvalidArgument, name + "has a dtype that does not exist");
     if (value.data == nullptr && value.count > 0)
       throw Error(ErrorCode::kInvalidArgument, Text(name, "has ", value.count, " values at null"));
-    if (value.device >= 0)
+    if (settings_.one_copy && value.device >= 0)
       throw Error(
           ErrorCode::kUnavailable,
-          Text(name, "lies on GPU ", value.device, "; sharded parameters lie in host memory"));
+          Text(name, "lies on GPU ", value.device, "; one_copy_per_host is for host memory"));
+    if (&parameter == &parameters_[0]) place_ = value;
+    if (value.device != place_.device || value.stream != place_.stream)
+      throw Error(
+          ErrorCode::kInvalidArgument, Text(
+                                           name, "and parameter '", parameters_[0].name,
+                                           "' lie on different devices or streams; expected one"));
   }
 }
 
@@ -152,7 +177,8 @@ void ParameterShards::AgreeOnPlan() {
   std::vector<std::string> lines = {Text(
       NameOf(settings_.op), " in buckets of ",
       settings_.bucket_bytes == 0 ? "automatic size" : Text(settings_.bucket_bytes, " bytes"), ", ",
-      settings_.one_copy ? "one copy per host" : "a copy per rank", ", state of")};
+      settings_.one_copy ? "one copy per host" : "a copy per rank", on_gpu() ? ", on GPUs" : "",
+      ", state of")};
   for (const auto& slot : settings_.slots)
     lines[0] += Text(" ", slot ? NameOf(*slot) : "the parameter's dtype");
   if (settings_.slots.empty()) lines[0] += " nothing";
@@ -164,9 +190,7 @@ void ParameterShards::AgreeOnPlan() {
 
 // Every rank writes its own block first, because pages are placed by first touch.
 void ParameterShards::TakeValues() {
-  for (size_t i = 0; i < size(); ++i)
-    if (parameters_[i].value.count > 0)
-      std::memcpy(value(i).data, parameters_[i].value.data, parameters_[i].value.bytes());
+  for (size_t i = 0; i < size(); ++i) Copy(parameters_[i].value, value(i));
   for (size_t b = 0; b < bucket_count(); ++b) communicator_->Broadcast(InBucket(*values_, b), 0);
 }
 
@@ -204,7 +228,7 @@ void ParameterShards::AllocateState() {
       bytes += Aligned(count * SizeOf(dtype));
     }
   }
-  state_ = ops::AllocatePrivate(bytes);
+  state_ = on_gpu() ? Allocate(bytes) : ops::AllocatePrivate(bytes);
 }
 
 void ParameterShards::FindOwnShares() {
@@ -238,13 +262,20 @@ void ParameterShards::CheckSlot(size_t slot) const {
 
 Buffer ParameterShards::InBucket(const ops::Memory& block, size_t bucket) const {
   const Bucket& b = plan_.layout.buckets[bucket];
-  return Buffer(static_cast<char*>(block.data()) + b.offset, b.count, b.dtype);
+  return Placed(Buffer(static_cast<char*>(block.data()) + b.offset, b.count, b.dtype));
+}
+
+// A buffer in the place of the parameters.
+Buffer ParameterShards::Placed(Buffer buffer) const {
+  buffer.device = place_.device;
+  buffer.stream = place_.stream;
+  return buffer;
 }
 
 Buffer ParameterShards::InBlock(const ops::Memory& block, size_t i) const {
   const Buffer& value = parameters_[i].value;
-  return Buffer(
-      static_cast<char*>(block.data()) + plan_.layout.offsets[i], value.count, value.dtype);
+  return Placed(
+      Buffer(static_cast<char*>(block.data()) + plan_.layout.offsets[i], value.count, value.dtype));
 }
 
 Buffer ParameterShards::gradient(size_t i) const {
@@ -270,7 +301,7 @@ void ParameterShards::MarkReady(size_t i) {
   }
   ready_[i] = true;
   --missing_[plan_.layout.bucket_of[i]];
-  if (!communicator_->fuses_updates()) StartReadyBuckets();
+  if (!is_fused()) StartReadyBuckets();
 }
 
 void ParameterShards::StartReadyBuckets() {
@@ -280,7 +311,11 @@ void ParameterShards::StartReadyBuckets() {
   if (!reductions_.empty()) reductions_.back().Test();
   while (reductions_.size() < bucket_count() && missing_[reductions_.size()] == 0) {
     const size_t b = reductions_.size();
-    const Buffer bucket = InBucket(*gradients_, b);
+    Buffer bucket = InBucket(*gradients_, b);
+    if (on_gpu()) {
+      streams_->BeginReduction();
+      bucket.stream = streams_->reduction_stream();
+    }
     if (host_) {
       reductions_.push_back(communicator_->StartAllReduce(bucket, settings_.op));
       continue;
@@ -300,8 +335,9 @@ void ParameterShards::Reduce() {
   if (reduced_) return;
   MarkTheRest();
   const StepMeter::Scope timed(meter_);
-  if (communicator_->fuses_updates()) StartReadyBuckets();
+  if (is_fused()) StartReadyBuckets();
   for (ops::Work& work : reductions_) work.Wait(meter_.lateness());
+  if (on_gpu()) streams_->EndReductions();
   reduced_ = true;
 }
 
@@ -356,6 +392,12 @@ void ParameterShards::Step(double factor, const MomentumStep& step) {
 }
 
 void ParameterShards::CheckMomentum(const MomentumStep& step) const {
+  if (on_gpu())
+    throw Error(
+        ErrorCode::kUnavailable,
+        base::Text(
+            "a step with momentum: the parameters lie on GPU ", place_.device,
+            "; expected host memory, or a step with slices"));
   const auto check = [](const std::string& what, DType found) {
     if (found == DType::kF32) return;
     throw Error(
@@ -376,6 +418,17 @@ void ParameterShards::CheckMomentum(const MomentumStep& step) const {
   }
 }
 
+// Only these types are multiplied on a GPU.
+void ParameterShards::CheckScalable() const {
+  for (const ShardedParameter& parameter : parameters_)
+    if (parameter.value.dtype != DType::kF32 && parameter.value.dtype != DType::kF64)
+      throw Error(
+          ErrorCode::kUnavailable,
+          Text(
+              "a step with a factor: parameter '", parameter.name, "' on a GPU is ",
+              NameOf(parameter.value.dtype), "; expected f32 or f64, or the factor 1"));
+}
+
 void ParameterShards::StepShares(double factor, const MakeUpdate& make) {
   {
     const StepMeter::Scope timed(meter_);
@@ -385,8 +438,9 @@ void ParameterShards::StepShares(double factor, const MakeUpdate& make) {
 }
 
 void ParameterShards::UpdateShares(double factor, const MakeUpdate& make) {
+  if (on_gpu() && factor != 1) CheckScalable();
   WaitForAll();
-  const bool one_pass = communicator_->fuses_updates() && !reduced_;
+  const bool one_pass = is_fused() && !reduced_;
   if (one_pass) {
     MarkTheRest();
     Meet();
@@ -423,9 +477,14 @@ void ParameterShards::UpdateInOnePass(
   }
 }
 
+// On a GPU, the share is one piece: each piece is a launch.
 void ParameterShards::UpdateReduced(size_t bucket, double factor, const ops::ShareUpdate& update) {
-  ops::UpdateInPieces(
-      InBucket(*gradients_, bucket), plan_.Share(bucket, own_rank()), factor, update.piece);
+  const Buffer gradient = InBucket(*gradients_, bucket);
+  const ops::Range share = plan_.Share(bucket, own_rank());
+  if (!on_gpu()) return ops::UpdateInPieces(gradient, share, factor, update.piece);
+  const Buffer own = gradient.Slice(share.begin, share.count);
+  if (factor != 1) BlockDeviceOf(own).Multiply(own, factor);
+  if (own.count > 0) update.piece(share.begin, share.count, own.data);
 }
 
 void ParameterShards::StartGathers() {
@@ -488,7 +547,14 @@ void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output)
   ops::Counts counts;
   for (int r = 0; r < owners().size(); ++r) counts.push_back(plan_.Owned(i, r).count);
   const ShardSlice own = plan_.Owned(i, own_rank());
-  const Buffer mine(own.count > 0 ? StateAt(slot, own) : nullptr, own.count, dtype);
+  // State on a GPU goes through host memory.
+  std::vector<char> copy;
+  Buffer mine(own.count > 0 ? StateAt(slot, own) : nullptr, own.count, dtype);
+  if (on_gpu()) {
+    copy.resize(mine.bytes());
+    Copy(Placed(mine), Buffer(copy.data(), mine.count, dtype));
+    mine.data = copy.data();
+  }
   const Buffer all(output, parameters_[i].value.count, dtype);
   if (root < 0) return owners().StartAllGather(mine, all, counts).Wait();
   if (!host_) return communicator_->StartGather(mine, all, root, counts).Wait();
@@ -502,9 +568,9 @@ void ParameterShards::SetState(size_t slot, size_t i, const void* input) {
   const uint64_t element = SizeOf(SlotDType(slot, i));
   const ShardSlice own = plan_.Owned(i, own_rank());
   if (own.count == 0) return;
-  std::memcpy(
-      StateAt(slot, own), static_cast<const char*>(input) + own.first * element,
-      own.count * element);
+  auto* const from = const_cast<char*>(static_cast<const char*>(input)) + own.first * element;
+  const DType dtype = SlotDType(slot, i);
+  Copy(Buffer(from, own.count, dtype), Placed(Buffer(StateAt(slot, own), own.count, dtype)));
 }
 
 }  // namespace dtrun::runtime

@@ -9,6 +9,7 @@
 
 #include "dtrun/types.h"
 #include "ops/communicator/communicator_base.h"
+#include "runtime/device/device_gradients.h"
 #include "runtime/step/owned_share.h"
 #include "runtime/timeline/step_meter.h"
 
@@ -32,7 +33,8 @@ struct ShardSettings {
 /// The gradients and parameters of a model, in memory that collectives reach. Each rank updates its
 /// share and keeps the optimizer's state for that share only; see <dtrun/sharded_optimizer.h>. With
 /// one copy per host on several hosts, the ranks of each host divide all parameters among
-/// themselves. Not thread-safe.
+/// themselves. If the parameters lie on a GPU, all this memory and the state lie there. Not
+/// thread-safe.
 class ParameterShards {
  public:
   /// Collective. Copies rank 0's values into this object's memory on all ranks. With one copy per
@@ -63,14 +65,14 @@ class ParameterShards {
   void Step(double factor, const SliceUpdate& update);
   /// The same with a built-in update, in the pass over memory that reduces, if the step is one
   /// pass. Throws Error kInvalidArgument unless all parameters and the state are f32, with at most
-  /// one slot.
+  /// one slot; kUnavailable on a GPU.
   void Step(double factor, const MomentumStep& step);
   /// Returns when parameter `i` holds the results of the last step from all ranks.
   void WaitFor(size_t i);
   void WaitForAll();
 
   /// Collective. Gathers the whole of state slot `slot` of parameter `i` into `output` on rank
-  /// `root`. If `root` is -1, on all ranks.
+  /// `root`. If `root` is -1, on all ranks. `output` and `input` are host memory.
   void GatherState(size_t slot, size_t i, int root, void* output);
   /// The reverse: takes this rank's share from `input`, which has the whole state of the slot.
   void SetState(size_t slot, size_t i, const void* input);
@@ -79,7 +81,13 @@ class ParameterShards {
   const StepMeter& meter() const { return meter_; }
 
  private:
-  void CheckParameters() const;
+  void CheckParameters();
+  bool on_gpu() const { return place_.device >= 0; }
+  // True: a step is one pass over memory.
+  bool is_fused() const { return !on_gpu() && communicator_->fuses_updates(); }
+  bool HasSynchronized() const;
+  std::unique_ptr<ops::Memory> Allocate(uint64_t bytes) const;
+  Buffer Placed(Buffer buffer) const;
   void JoinHost();
   void CheckHost();
   void AgreeOnPlan();
@@ -102,6 +110,7 @@ class ParameterShards {
   void Meet();
   void WaitForBucket(size_t bucket);
   void CheckMomentum(const MomentumStep& step) const;
+  void CheckScalable() const;
   /// Makes the update of this rank's share of a bucket.
   using MakeUpdate = std::function<ops::ShareUpdate(const OwnedShare&)>;
   void StepShares(double factor, const MakeUpdate& make);
@@ -119,6 +128,8 @@ class ParameterShards {
   ShardSettings settings_;
   ShardPlan plan_;
   StepMeter meter_;
+  Buffer place_;                              // the device and stream of the parameters
+  std::unique_ptr<DeviceGradients> streams_;  // null in host memory
   std::unique_ptr<ops::Memory> gradients_, values_;
   std::unique_ptr<ops::Memory> state_;                // this rank's share
   std::vector<std::vector<uint64_t>> state_offsets_;  // bytes, by slot and bucket

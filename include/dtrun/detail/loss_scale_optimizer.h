@@ -219,7 +219,15 @@ class LossScaleOptimizer : public SliceableOptimizer {
   }
   void StepSlice(const ParameterSlice& slice) override {
     if (!takes_step_) return;
-    if (parameters()[slice.parameter].value.dtype == DType::kF64)
+    Buffer gradient = parameters()[slice.parameter].value;
+    if (gradient.device >= 0) {
+      // The memory belongs to this step, and each of its elements is in one slice.
+      gradient.data = const_cast<void*>(slice.gradient);
+      gradient.count = slice.count;
+      detail::Multiply(gradient, 1 / used_);
+      return sliceable_->StepSlice(slice);
+    }
+    if (gradient.dtype == DType::kF64)
       StepPieces<double>(slice);
     else
       StepPieces<float>(slice);
