@@ -17,7 +17,8 @@
 // On a GPU all work is enqueued: copies in the trainer's stream, reductions in a second stream.
 // When a bucket starts, the second stream waits for the trainer's stream. At the end of the step,
 // the trainer's stream waits for the second stream. The hosts do not wait for their GPUs, so the
-// flags stay in host memory and are reduced by their own operation.
+// flags stay in host memory and are reduced by their own operation. Only a bucket with a wire
+// format goes through host memory, and the host waits for it.
 
 #include "runtime/reducer/bucketed_reducer.h"
 
@@ -95,7 +96,7 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::LayWire() {
-  if (!block_->flags_are_apart()) wire_.Lay(*communicator_, plan_);
+  wire_.Lay(*communicator_, plan_, !block_->flags_are_apart());
   flags_ = UsedFlags(settings_.op, wire_.flags().count > 0 ? wire_.flags() : block_->flags());
 }
 
@@ -226,13 +227,13 @@ void GradientReducer::StartReadyBuckets() {
 
 void GradientReducer::Start(size_t b) {
   Buffer reduced = GradientsOf(b);
+  block_->BeginReduction();
   if (wire_.Has(b)) {
     reduced = wire_.Compress(b, reduced);
   } else if (b + 1 == plan_.buckets.size() && !block_->flags_are_apart()) {
     reduced.count += plan_.flags.count;
   }
   if (observer_ != nullptr) observer_->BucketStarts(b);
-  block_->BeginReduction();
   if (b + 1 == plan_.buckets.size() && block_->flags_are_apart())
     flags_work_ = communicator_->StartAllReduce(block_->flags(), settings_.op);
   works_.push_back(communicator_->StartAllReduce(reduced, settings_.op, settings_.scale));

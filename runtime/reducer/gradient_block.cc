@@ -1,6 +1,7 @@
 // A HostBlock copies gradients in pieces and has the flags behind the last bucket. A DeviceBlock
 // enqueues copies into the trainer's stream and keeps the flags in host memory. A WireBlock
-// converts buckets to the wire format and back, in pieces if the format is element-wise.
+// converts buckets, or copies of them in host memory, to the wire format and back, in pieces if the
+// format is element-wise.
 
 #include "runtime/reducer/gradient_block.h"
 
@@ -26,6 +27,17 @@ Buffer GradientBlock::BucketAt(ops::Memory& memory, size_t b) const {
 void GradientBlock::Clear() {
   for (size_t b = 0; b < plan_.buckets.size(); ++b)
     if (!plan_.buckets[b].is_single) Clear(bucket(b));
+}
+
+// If an operation was given up, its peers may still write.
+bool AreDone(const std::vector<ops::Work>& works) {
+  return std::all_of(works.begin(), works.end(), [](const ops::Work& work) {
+    try {
+      return work.Done();
+    } catch (const Error&) {
+      return false;
+    }
+  });
 }
 
 namespace {
@@ -60,16 +72,7 @@ class HostBlock : public GradientBlock {
   void BeginReduction() override {}
   void EndReductions() override {}
 
-  // If an operation was given up, its peers may still write.
-  bool IsIdle(const std::vector<ops::Work>& works) override {
-    return std::all_of(works.begin(), works.end(), [](const ops::Work& work) {
-      try {
-        return work.Done();
-      } catch (const Error&) {
-        return false;
-      }
-    });
-  }
+  bool IsIdle(const std::vector<ops::Work>& works) override { return AreDone(works); }
   void Keep() override { ops::Keep(std::move(memory_)); }
 
  private:
@@ -107,10 +110,10 @@ class DeviceBlock : public GradientBlock {
   void BeginReduction() override { gpu_->BeginReduction(); }
   void EndReductions() override { gpu_->EndReductions(); }
 
-  bool IsIdle(const std::vector<ops::Work>&) override {
+  bool IsIdle(const std::vector<ops::Work>& works) override {
     try {
       gpu_->Synchronize();
-      return true;
+      return AreDone(works);
     } catch (const Error&) {
       return false;
     }
@@ -175,7 +178,7 @@ constexpr uint64_t kPiece = 64 << 10;  // elements
 
 }  // namespace
 
-void WireBlock::Lay(ops::Communicator& communicator, const BucketPlan& plan) {
+void WireBlock::Lay(ops::Communicator& communicator, const BucketPlan& plan, bool with_flags) {
   slices_.clear();
   if (format_ == nullptr) return;
   const DType dtype = format_->dtype();
@@ -188,7 +191,7 @@ void WireBlock::Lay(ops::Communicator& communicator, const BucketPlan& plan) {
     if (slice.is_used) {
       const uint64_t count = format_->Count(b, Buffer(nullptr, bucket.count, bucket.dtype));
       slice.buffer = Buffer(nullptr, count, dtype);
-      if (b + 1 == plan.buckets.size()) slice.flags = plan.gradients.size();
+      if (with_flags && b + 1 == plan.buckets.size()) slice.flags = plan.gradients.size();
     }
     slices_.push_back(slice);
     offsets.push_back(bytes);
@@ -212,9 +215,17 @@ void WireBlock::ByPieces(const Buffer& gradients, const Buffer& wire, const Body
   }
 }
 
+Buffer WireBlock::Here(const Buffer& gradients) {
+  if (gradients.device < 0) return gradients;
+  copy_.resize(gradients.bytes());
+  return Buffer(copy_.data(), gradients.count, gradients.dtype);
+}
+
 Buffer WireBlock::Compress(size_t bucket, const Buffer& gradients) {
   const Slice& slice = slices_[bucket];
-  ByPieces(gradients, slice.buffer, [&](const Buffer& piece, const Buffer& wire) {
+  const Buffer here = Here(gradients);
+  if (gradients.device >= 0) Copy(gradients, here);
+  ByPieces(here, slice.buffer, [&](const Buffer& piece, const Buffer& wire) {
     format_->Compress(bucket, piece, wire);
   });
   Buffer reduced = slice.buffer;
@@ -223,9 +234,11 @@ Buffer WireBlock::Compress(size_t bucket, const Buffer& gradients) {
 }
 
 void WireBlock::Decompress(size_t bucket, const Buffer& gradients) {
-  ByPieces(gradients, slices_[bucket].buffer, [&](const Buffer& piece, const Buffer& wire) {
+  const Buffer here = Here(gradients);
+  ByPieces(here, slices_[bucket].buffer, [&](const Buffer& piece, const Buffer& wire) {
     format_->Decompress(bucket, wire, piece);
   });
+  if (gradients.device >= 0) Copy(here, gradients);
 }
 
 }  // namespace dtrun::runtime

@@ -60,6 +60,9 @@ class GradientBlock {
   const BucketPlan& plan_;
 };
 
+/// True if all operations are done and none was given up.
+bool AreDone(const std::vector<ops::Work>& works);
+
 /// Collective. The block refers to `plan`, which may become another plan of the same size. Throws
 /// Error kUnavailable if the gradients lie on a GPU that cannot be used.
 std::unique_ptr<GradientBlock> MakeGradientBlock(
@@ -101,19 +104,22 @@ class UsedFlags {
   uint64_t used_ = 0, unused_ = 0;
 };
 
-/// The buckets in the format in which they cross the wire. Without a format, the block is empty. It
-/// holds only buckets that the format compresses. The flags of a plan follow its last bucket.
+/// The buckets in the format in which they cross the wire, in host memory. Without a format, the
+/// block is empty. It holds only buckets that the format compresses. The flags of a plan follow its
+/// last bucket, unless they lie apart. Gradients on a GPU go through host memory: the host waits
+/// for their stream and compresses a copy.
 class WireBlock {
  public:
   /// `progress` is called between the pieces of a bucket.
   WireBlock(std::shared_ptr<WireFormat> format, std::function<void()> progress)
       : format_(std::move(format)), progress_(std::move(progress)) {}
 
-  /// Collective. Lays out the buckets of `plan`. No operation of the plan before is under way.
-  void Lay(ops::Communicator& communicator, const BucketPlan& plan);
+  /// Collective. Lays out the buckets of `plan`, with or without its flags. No operation of the
+  /// plan before is under way.
+  void Lay(ops::Communicator& communicator, const BucketPlan& plan, bool with_flags);
 
   bool Has(size_t bucket) const { return bucket < slices_.size() && slices_[bucket].is_used; }
-  /// The flags. Empty unless the last bucket is here.
+  /// The flags. Empty unless the last bucket is here and has them.
   Buffer flags() const { return flags_; }
 
   /// Fills the bucket from its gradients. Returns the buffer to reduce, with the flags.
@@ -130,6 +136,8 @@ class WireBlock {
     bool is_used = false;
   };
 
+  // The bucket in host memory: itself, or a place for a copy.
+  Buffer Here(const Buffer& gradients);
   template <typename Body>
   void ByPieces(const Buffer& gradients, const Buffer& wire, const Body& body);
 
@@ -137,6 +145,7 @@ class WireBlock {
   std::function<void()> progress_;
   std::unique_ptr<ops::Memory> memory_;
   std::vector<Slice> slices_;  // by bucket
+  std::vector<char> copy_;     // of a bucket on a GPU
   Buffer flags_;
 };
 

@@ -82,12 +82,6 @@ void CheckGroups(const ReducerSettings& settings, const std::vector<Gradient>& g
 
 namespace {
 
-[[noreturn]] void RefuseOnGpu(const char* what) {
-  throw Error(
-      ErrorCode::kUnavailable,
-      Text("the gradients lie on a GPU; ", what, " is for gradients in host memory"));
-}
-
 std::string PlaceOf(const Buffer& buffer) {
   if (buffer.device < 0) return "in host memory";
   return Text("on GPU ", buffer.device, " (stream ", buffer.stream, ")");
@@ -130,9 +124,11 @@ void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>&
         settings.bucket_bytes);
   }
   CheckGroups(settings, gradients);
-  if (gradients.empty() || gradients[0].buffer.device < 0) return;
-  if (settings.wire != nullptr) RefuseOnGpu("a wire format");
-  if (settings.autotune) RefuseOnGpu("the autotuner, which measures what the host waits for,");
+  if (settings.autotune && !gradients.empty() && gradients[0].buffer.device >= 0)
+    throw Error(
+        ErrorCode::kUnavailable,
+        "the gradients lie on a GPU; the autotuner, which measures what the host waits for, is for "
+        "gradients in host memory");
 }
 
 ReducerSettings Settled(
@@ -159,7 +155,7 @@ PlanSettings PlanSettingsOf(
       .single_bytes = std::max(settings.bucket_bytes, kSingleBytes),
       .groups =
           settings.group_count > 0 ? DealGroups(gradients, settings.group_count) : settings.groups,
-      .flags_apart = settings.wire != nullptr && !CarriesFlags(*settings.wire),
+      .flags_apart = settings.wire != nullptr && !CarriesFlags(*settings.wire) && !settings.on_gpu,
   };
 }
 

@@ -22,7 +22,9 @@ std::vector<std::string> OnRanks(int size, const std::function<void(Communicator
         ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size()));
     shm->UseDevices(ops::DeviceBackends());
     const auto recorder = ops::FlightRecorder::InMemory(bootstrap.rank(), "here");
-    dtrun_communicator handle{{.recorder = recorder.get()}, shm.get(), nullptr, 1024};
+    const base::LogSink log = [](auto, const auto&) {};
+    dtrun_communicator handle{
+        {.recorder = recorder.get(), .log = &log, .engine = &engine}, shm.get(), nullptr, 1024};
     Communicator world(&handle, Communicator::Ownership::kBorrowed);
     rank_main(world);
   });

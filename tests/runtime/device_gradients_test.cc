@@ -122,6 +122,56 @@ TEST_CASE(
         }) == Nothing(2));
 }
 
+// Rounds each element down to an integer, which carries no flags.
+class Integers : public runtime::WireFormat {
+ public:
+  std::string description() const override { return "format 'integers' of i32"; }
+  DType dtype() const override { return DType::kI32; }
+  uint64_t Count(size_t, const Buffer& gradients) override { return gradients.count; }
+  void Compress(size_t, const Buffer& gradients, const Buffer& wire) override {
+    for (uint64_t k = 0; k < wire.count; ++k)
+      static_cast<int32_t*>(wire.data)[k] =
+          static_cast<int32_t>(static_cast<const float*>(gradients.data)[k]);
+  }
+  void Decompress(size_t, const Buffer& wire, const Buffer& gradients) override {
+    for (uint64_t k = 0; k < wire.count; ++k)
+      static_cast<float*>(gradients.data)[k] =
+          static_cast<float>(static_cast<const int32_t*>(wire.data)[k]);
+  }
+};
+
+TEST_CASE("gradients on a GPU are compressed in host memory with their flags apart") {
+  const bool casts = GENERATE(false, true);
+  CHECK(RunGpus(2, [&](ops::Communicator& comm, Trainer& trainer) {
+          const gpu::DeviceMemory large(trainer.device(), 300'000 * sizeof(float));
+          GradientReducer reducer(
+              comm,
+              {trainer.Placed("a", 1000),
+               {"large", trainer.Here(large.as<void>(), 300'000)},
+               trainer.Placed("whole", 3, DType::kI32),
+               trainer.Placed("b", 7)},
+              {.op = ReduceOp::kSum,
+               .bucket_bytes = 16 << 10,
+               .wire = casts ? runtime::CreateCast(DType::kBF16) : std::make_shared<Integers>()});
+          for (int step = 1; step <= 3; ++step) {
+            for (const size_t i : {3u, 1u, 0u}) {
+              const Buffer gradient = reducer.gradient(i);
+              trainer.Write(gradient, Values(gradient.count, step * (comm.rank() + 1)));
+              if (i != 0 || comm.rank() == 1) reducer.MarkReady(i);
+            }
+            if (comm.rank() == 0) reducer.MarkUnused(0);
+            reducer.MarkUnused(2);
+            reducer.Wait();
+            for (const size_t i : {0u, 1u, 3u})
+              Expect(
+                  trainer.Read(reducer.gradient(i)) ==
+                      Values(reducer.gradient(i).count, step * (i == 0 ? 2 : 3)),
+                  base::Text("gradient ", i, " in step ", step));
+            Expect(reducer.WasUsed(0) && reducer.WasUsed(1) && !reducer.WasUsed(2), "the flags");
+          }
+        }) == Nothing(2));
+}
+
 TEST_CASE("gradients in several places and autotuning on a GPU are refused") {
   Calls calls;
   RecordingCommunicator comm(calls);

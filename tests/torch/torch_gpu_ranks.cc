@@ -195,20 +195,36 @@ void State(Communicator& world) {
   Expect(torch::equal(OnCpu(norm->running_mean), torch::zeros({3})), "rank 0's buffers again");
 }
 
+// All ranks make the same step, so that its combination is the step of one rank.
+void Adasum(Communicator& world) {
+  Tensor weight = torch::ones({300}, GpuOf(world)).requires_grad_();
+  torch::optim::SGD inner({weight}, 0.5);
+  DistributedOptions options;
+  options.op = dtrun::ReduceOp::kAdasum;
+  DistributedOptimizer optimizer(world, inner, options);
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    (weight * 3).sum().backward();
+    optimizer.step();
+  }
+  ExpectClose(OnCpu(weight), torch::full({300}, -2.0), 1e-6, "two steps of 1.5");
+}
+
+void Compressed(Communicator& world) {
+  Tensor weight = torch::ones({300}, GpuOf(world)).requires_grad_();
+  torch::optim::SGD inner({weight}, 0.5);
+  DistributedOptions options;
+  options.wire = dtrun::Wire::kF16;
+  DistributedOptimizer optimizer(world, inner, options);
+  (weight * (world.rank() + 1 + 0x1p-20)).sum().backward();  // rounded to an integer
+  optimizer.step();
+  const double mean = (world.size() + 1) / 2.0;
+  Expect(torch::equal(OnCpu(weight), torch::full({300}, 1 - 0.5 * mean)), "the rounded mean");
+}
+
 void Refused(Communicator& world) {
   const at::Device gpu = GpuOf(world);
   Net net = NetOn(gpu);
-  torch::optim::SGD inner = Sgd(*net);
-  DistributedOptions adasum;
-  adasum.op = dtrun::ReduceOp::kAdasum;
-  ExpectError(
-      [&] { DistributedOptimizer optimizer(world, inner, *net, adasum); },
-      dtrun::torch::internal::Text(
-          "op is adasum, and parameter 'conv.weight' lies on ", gpu,
-          "; expected parameters of the CPU"));
-  DistributedOptions wire;
-  wire.wire = dtrun::Wire::kF16;
-  ExpectError([&] { DistributedOptimizer optimizer(world, inner, *net, wire); }, "wire");
   net->out->to(at::kCPU);
   torch::optim::SGD of_two = Sgd(*net);
   ExpectError(
@@ -239,6 +255,8 @@ const Stories kStories = {
     {"tensors", Tensors},
     {"registered", Registered},
     {"state", State},
+    {"adasum", Adasum},
+    {"compressed", Compressed},
     {"refused", Refused},
 };
 

@@ -26,7 +26,11 @@ TEST_CASE("tensors and optimizer state on GPUs are sent to all ranks") {
   CheckStories(ranks, {"tensors", "registered", "state"}, kProgram);
 }
 
-TEST_CASE("unsupported options and mixed devices are refused with the name of the parameter") {
+TEST_CASE("adasum and wire formats reduce the gradients of GPUs") {
+  CheckStories(2, {"adasum", "compressed"}, kProgram);
+}
+
+TEST_CASE("mixed devices are refused with the name of the parameter") {
   CheckStories(2, {"refused"}, kProgram);
 }
 

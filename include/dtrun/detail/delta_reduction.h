@@ -2,6 +2,7 @@
 #define DTRUN_DETAIL_DELTA_REDUCTION_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/detail/block_device.h>
 #include <dtrun/error.h>
 #include <dtrun/named_queue.h>
 #include <dtrun/optimizer.h>
@@ -9,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +34,7 @@ inline void CheckAdasumRanks(int size) {
 ///
 /// (S. Maleki et al., "Scaling Distributed Training with Adaptive Summation", arXiv:2006.02924.)
 /// Adasum combines the optimizer's updates, not the gradients. The optimizer's state stays with
-/// each rank.
+/// each rank. The changes of parameters on a GPU are combined in host memory.
 class DeltaReduction {
  public:
   /// Collective. `which` has the parameters, of f32 or f64, that all ranks share.
@@ -43,8 +43,12 @@ class DeltaReduction {
       : parameters_(parameters), which_(std::move(which)), queue_(communicator) {
     for (const size_t i : which_) {
       const Buffer& value = parameters_[i].value;
-      before_.emplace_back((value.bytes() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
-      tensors_.push_back(QueuedTensor::Flat(parameters_[i].name, value));
+      before_.push_back(Room(value));
+      after_.push_back(value.device >= 0 ? Room(value) : std::vector<uint64_t>());
+      Buffer here = value;
+      if (value.device >= 0) here = Buffer(after_.back().data(), value.count, value.dtype);
+      tensors_.push_back(QueuedTensor::Flat(parameters_[i].name, here));
+      here_.push_back(here);
     }
     options_.op = ReduceOp::kAdasum;
   }
@@ -53,22 +57,27 @@ class DeltaReduction {
 
   /// Called before the step: saves the values.
   void Begin() {
-    for (size_t k = 0; k < which_.size(); ++k) {
-      const Buffer& value = Value(k);
-      if (value.count > 0) std::memcpy(before_[k].data(), value.data, value.bytes());
-    }
+    for (size_t k = 0; k < which_.size(); ++k)
+      Copy(Value(k), Buffer(before_[k].data(), Value(k).count, Value(k).dtype));
   }
 
   /// Called after the step: sets the values to the combined result. Collective.
   void End() {
     if (which_.empty()) return;
+    for (size_t k = 0; k < which_.size(); ++k)
+      if (Value(k).device >= 0) Copy(Value(k), here_[k]);
     ForEach([](auto value, auto before) { return value - before; });
     queue_.AllReduce(tensors_, options_).Wait();
     ForEach([](auto delta, auto before) { return before + delta; });
+    for (size_t k = 0; k < which_.size(); ++k)
+      if (Value(k).device >= 0) Copy(here_[k], Value(k));
   }
 
  private:
   const Buffer& Value(size_t k) const { return parameters_[which_[k]].value; }
+  static std::vector<uint64_t> Room(const Buffer& value) {
+    return std::vector<uint64_t>((value.bytes() + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+  }
 
   // value = combine(value, value before the step), element by element.
   template <typename Combine>
@@ -82,14 +91,17 @@ class DeltaReduction {
   }
   template <typename T, typename Combine>
   void ForEachOf(size_t k, const Combine& combine) {
-    T* const values = static_cast<T*>(Value(k).data);
+    T* const values = static_cast<T*>(here_[k].data);
     const T* const before = reinterpret_cast<const T*>(before_[k].data());
-    for (uint64_t i = 0; i < Value(k).count; ++i) values[i] = combine(values[i], before[i]);
+    for (uint64_t i = 0; i < here_[k].count; ++i) values[i] = combine(values[i], before[i]);
   }
 
   std::vector<Parameter>& parameters_;
   std::vector<size_t> which_;
-  std::vector<std::vector<uint64_t>> before_;  // values, by index in which_
+  // By index in which_.
+  std::vector<std::vector<uint64_t>> before_;  // values before the step
+  std::vector<std::vector<uint64_t>> after_;   // room for values that lie on a GPU
+  std::vector<Buffer> here_;                   // values in host memory
   NamedQueue::Tensors tensors_;
   NamedOptions options_;
   NamedQueue queue_;

@@ -25,7 +25,7 @@ struct DistributedOptions {
   /// changes of their parameters by adaptive summation (see dtrun_named_operation). The loss is
   /// divided by the rank's own batch. The number of ranks is a power of two. Parameters are f32 or
   /// f64, and the same on all ranks from the start. Options that clip, predivide, group or compress
-  /// gradients are not allowed.
+  /// gradients are not allowed. Changes of parameters on a GPU go through host memory.
   ReduceOp op = ReduceOp::kAverage;
   /// The size of a bucket: a bucket's reduction starts when all of the bucket is complete. 0: the
   /// option `bucket_bytes`.
@@ -45,7 +45,8 @@ struct DistributedOptions {
   std::vector<std::string> local_parameters = {};
   /// Checks every step with a number that is a multiple of this; 0: no check. The check finds
   /// gradients that are infinite or NaN, and parameters that differ between ranks. Either is
-  /// kMismatch on all ranks, with the first such parameter, the ranks and the step.
+  /// kMismatch on all ranks, with the first such parameter, the ranks and the step. On a GPU, the
+  /// check waits for the backward pass, and values are compared in host memory.
   int check_every = 0;
   /// True: gradients by rows are added to a whole gradient and reduced as other gradients. False:
   /// the rows of all ranks are gathered.
@@ -59,7 +60,9 @@ struct DistributedOptions {
   /// An alternative to `groups`: deals all parameters, in their order, to this many groups. 0: use
   /// `groups`. kInvalidArgument: both are set.
   size_t equal_groups = 0;
-  Wire wire = Wire::kNone;  ///< the wire format of f32 and f64 gradients
+  /// The wire format of f32 and f64 gradients. Gradients on a GPU then go through host memory: a
+  /// mark that starts a bucket waits for the backward pass so far.
+  Wire wire = Wire::kNone;
   /// A user-defined wire format, instead of `wire`.
   std::shared_ptr<WireFormat> wire_format = nullptr;
   /// True: after the first step, the buckets follow the order in which rank 0 marked gradients.
@@ -163,26 +166,6 @@ void CheckDeltaOptions(
   }
 }
 
-/// Checks parameters on GPUs: options that read gradients on the host are refused. Throws
-/// kUnavailable.
-inline void CheckPlaces(
-    const DistributedOptions& options, const std::vector<Parameter>& parameters) {
-  for (const Parameter& parameter : parameters) {
-    if (parameter.value.device < 0) continue;
-    const char* other = nullptr;
-    if (options.max_gradient_norm > 0) other = "max_gradient_norm";
-    if (options.check_every > 0) other = "check_every";
-    if (CombinesDeltas(options)) other = "the reduce op adasum";
-    if (options.wire != Wire::kNone || options.wire_format != nullptr) other = "wire";
-    if (parameter.row_length > 0) other = "a gradient by rows";
-    if (other != nullptr)
-      throw Error(
-          ErrorCode::kUnavailable, "DistributedOptimizer: parameter '" + parameter.name +
-                                       "' lies on GPU " + std::to_string(parameter.value.device) +
-                                       "; " + other + " is for parameters in host memory");
-  }
-}
-
 /// Checks every option, with the `shared` parameters. Throws kInvalidArgument.
 inline void CheckOptions(
     const DistributedOptions& options, const std::vector<Parameter>& parameters,
@@ -200,7 +183,6 @@ inline void CheckOptions(
           std::to_string(gradient.count) + "]; expected the count and dtype of the value, " +
           NameOf(value.dtype) + "[" + std::to_string(value.count) + "]");
   }
-  CheckPlaces(options, parameters);
   if (CombinesDeltas(options))
     CheckDeltaOptions(options, parameters, shared, refuse);
   else if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum)

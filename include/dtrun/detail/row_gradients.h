@@ -2,6 +2,7 @@
 #define DTRUN_DETAIL_ROW_GRADIENTS_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/detail/block_device.h>
 #include <dtrun/detail/gradient_checks.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
@@ -155,7 +156,7 @@ class RowGradients {
   }
 
   /// Passes the sum of the gathered rows, times `factor`, to the parameter: to its gradient if that
-  /// has memory, otherwise as rows.
+  /// has memory, otherwise as rows. A gradient on a GPU is changed in host memory.
   void Give(Parameter& parameter, double factor) {
     const uint64_t length = parameter.row_length;
     all_ = AddedUp(all_, length, parameter.value.dtype, factor);
@@ -165,12 +166,14 @@ class RowGradients {
       parameter.rows = {all_.rows.data(), all_.rows.size(), values};
       return;
     }
-    auto* bytes = static_cast<unsigned char*>(parameter.gradient.data);
+    const HostView gradient(parameter.gradient);
+    auto* bytes = static_cast<unsigned char*>(gradient.buffer().data);
     const size_t row_bytes = length * SizeOf(parameter.value.dtype);
     for (const int64_t row : given_) std::memset(bytes + size_t(row) * row_bytes, 0, row_bytes);
     for (size_t k = 0; k < all_.rows.size(); ++k)
       std::memcpy(
           bytes + size_t(all_.rows[k]) * row_bytes, all_.values.data() + k * row_bytes, row_bytes);
+    gradient.Write();
     given_ = all_.rows;
   }
 

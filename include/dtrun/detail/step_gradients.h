@@ -3,16 +3,19 @@
 
 #include <dtrun/communicator.h>
 #include <dtrun/detail/backward_marks.h>
+#include <dtrun/detail/block_device.h>
 #include <dtrun/detail/device.h>
 #include <dtrun/detail/distributed_options.h>
 #include <dtrun/detail/gradient_checks.h>
 #include <dtrun/detail/reduced_gradients.h>
 #include <dtrun/detail/row_gradients.h>
 #include <dtrun/detail/statistics.h>
+#include <dtrun/device_memory.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <optional>
@@ -42,6 +45,7 @@ class StepGradients {
         marks_(first_, options.backward_passes_per_step),
         gradients_(first_.size(), ReducerOptionsOf(communicator.size(), options), GroupsOfFirst()) {
     TieGradients(parameters_, first_);
+    if (AnyOnGpu()) MeetAlone();
     TakeRows();
     AddGradients();
     for (size_t i = 0; i < first_.size(); ++i)
@@ -91,10 +95,14 @@ class StepGradients {
     if (frozen_.is_frozen(i)) return;
     if (!marks_.is_complete(i)) {
       if (checks_ && HasNonFinite(values)) NoteNonFinite(i);
-      if (rows_of_[i] != kNone)
-        rows_[rows_of_[i]].Add(rows, count, values);
-      else
-        AddRows(rows, count, parameters_[i].row_length, values, parameters_[i].gradient);
+      const HostView here(values);
+      if (rows_of_[i] != kNone) {
+        rows_[rows_of_[i]].Add(rows, count, here.buffer());
+      } else {
+        const HostView gradient(parameters_[i].gradient);
+        AddRows(rows, count, parameters_[i].row_length, here.buffer(), gradient.buffer());
+        gradient.Write();
+      }
     }
     if (counts) MarkPass(i, true);
   }
@@ -220,14 +228,15 @@ class StepGradients {
   void GiveMemory(size_t i) {
     const Buffer& value = parameters_[i].value;
     Buffer& shared = parameters_[first_[i]].gradient;
-    if (shared.data == nullptr && value.device >= 0)
-      throw Error(
-          ErrorCode::kUnavailable, "parameter '" + parameters_[i].name + "' lies on GPU " +
-                                       std::to_string(value.device) +
-                                       " and is not reduced; give it memory for its gradient");
     if (shared.data == nullptr) {
-      memory_.emplace_back((value.bytes() + 7) / 8);
-      shared = Buffer(memory_.back().data(), value.count, value.dtype);
+      shared = value;
+      if (value.device >= 0) {
+        device_memory_.push_back(AllocateOnDevice(*alone_, value.device, value.bytes()));
+        shared.data = device_memory_.back().data();
+      } else {
+        memory_.emplace_back((value.bytes() + 7) / 8);
+        shared.data = memory_.back().data();
+      }
     }
     parameters_[i].gradient = shared;
   }
@@ -290,11 +299,19 @@ class StepGradients {
   // Corrects averages, which were divided by all ranks. A communicator of one rank multiplies in
   // every dtype.
   void CorrectAverages() {
-    if (!alone_) alone_ = communicator_.Split(communicator_.rank());
+    if (!alone_) MeetAlone();
     const double factor = static_cast<double>(communicator_.size()) / participants_;
     for (const size_t i : reduced_)
       if (gradients_.has(i) && IsUsed(i))
         alone_->AllReduce(parameters_[i].gradient, ReduceOp::kSum, {factor, 1});
+  }
+
+  // Makes the communicator of this rank alone. Collective.
+  void MeetAlone() { alone_ = communicator_.Split(communicator_.rank()); }
+  bool AnyOnGpu() const {
+    return std::any_of(parameters_.begin(), parameters_.end(), [](const Parameter& parameter) {
+      return parameter.value.device >= 0;
+    });
   }
 
   // Returns true if any rank has used the gradient; for a local gradient, if this rank has.
@@ -331,8 +348,10 @@ class StepGradients {
   FrozenParameters frozen_;
   std::vector<size_t> rows_of_;  // by parameter: index in rows_, or kNone
   std::vector<RowGradients> rows_;
-  std::list<std::vector<uint64_t>> memory_;  // of gradients that had none and are in no reducer
   std::optional<Communicator> alone_ = std::nullopt;
+  // Of gradients that had no memory and are in no reducer.
+  std::list<std::vector<uint64_t>> memory_;
+  std::list<Memory> device_memory_;
 
   // The state of this step.
   BackwardMarks marks_;

@@ -20,7 +20,7 @@ namespace torch {
 namespace internal {
 
 /// The same as dtrun::detail::DeltaReduction for LibTorch parameters of any float type. The change
-/// of a step is computed and added in that type.
+/// of a step is computed and added in that type. The ranks combine the changes in host memory.
 class DeltaReduction {
  public:
   /// Collective. Throws kMismatch, with the first parameter that differs between the ranks.
@@ -30,7 +30,7 @@ class DeltaReduction {
       const Tensor value = parameter.second.detach();  // the same memory
       values_.push_back(value);
       before_.push_back(::torch::empty_like(value));
-      deltas_.push_back(::torch::empty(value.sizes(), value.options()));
+      deltas_.push_back(::torch::empty(value.sizes(), value.options().device(at::kCPU)));
       const Tensor& delta = deltas_.back();
       const Buffer buffer(
           delta.data_ptr(), static_cast<uint64_t>(delta.numel()),
@@ -51,9 +51,15 @@ class DeltaReduction {
   void End() {
     if (values_.empty()) return;
     ::torch::NoGradGuard no_grad;
-    for (size_t i = 0; i < values_.size(); ++i) at::sub_out(deltas_[i], values_[i], before_[i]);
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (values_[i].is_cpu())
+        at::sub_out(deltas_[i], values_[i], before_[i]);
+      else
+        deltas_[i].copy_(values_[i] - before_[i]);
+    }
     queue_.AllReduce(tensors_, options_).Wait();
-    for (size_t i = 0; i < values_.size(); ++i) at::add_out(values_[i], before_[i], deltas_[i]);
+    for (size_t i = 0; i < values_.size(); ++i)
+      at::add_out(values_[i], before_[i], deltas_[i].to(values_[i].device()));
   }
 
  private:

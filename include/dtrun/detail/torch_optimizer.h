@@ -86,7 +86,7 @@ struct DistributedOptions {
 /// **GPUs.** All parameters lie on the same GPU. Gradients are copied into the block in the stream
 /// that makes them. They are reduced in another stream while the backward pass continues. The host
 /// waits for other ranks only at the end of the last backward pass, or in step(), to learn which
-/// gradients exist. Options that do not support gradients on GPUs are refused (`wire`, kAdasum).
+/// gradients exist. With `wire` or kAdasum, gradients go through host memory, and the host waits.
 ///
 /// Not thread-safe. Gradients lie in memory of this object: destroy it before the Context. Do not
 /// change parameters through the inner optimizer.
@@ -250,11 +250,6 @@ class DistributedOptimizer : public ::torch::optim::Optimizer, public internal::
     lane_ = std::make_unique<internal::Lane>(TheirDevice());
     ReducerOptions told;
     if (options.op == ReduceOp::kAdasum) {
-      if (!OnCpu()) {
-        internal::Refuse(
-            ErrorCode::kUnavailable, "DistributedOptimizer: op is adasum, and parameter '",
-            slots_[0].name, "' lies on ", lane_->device(), "; expected parameters of the CPU");
-      }
       internal::NamedTensors shared;
       for (const Slot& slot : slots_) shared.emplace_back(slot.name, slot.parameter);
       deltas_ = std::make_unique<internal::DeltaReduction>(communicator, shared);
