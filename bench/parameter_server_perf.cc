@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 struct Settings {
-  std::string dtrun = "launcher/dtrun", program = "models/ps_fmnist", network = "C", json_file;
+  std::string dtrun = "launcher/dtrun", program = "models/cnn_fmnist", network = "C", json_file;
   int rounds = 5, steps = 150, batch_size = 128;
 };
 
@@ -44,6 +44,8 @@ json Train(const Settings& settings, int workers) {
       "--ps",
       "1",
       settings.program,
+      "--strategy",
+      "parameter_server",
       "--network",
       settings.network,
       "--batch-size",
@@ -148,7 +150,7 @@ int main(int argc, char** argv) {
       "How much more two workers of a parameter server train than one.", "parameter_server_perf");
   const Range<int> number = {1, 1'000'000};
   options.Add("--dtrun", &settings.dtrun, "the launcher");
-  options.Add("--program", &settings.program, "ps_fmnist");
+  options.Add("--program", &settings.program, "cnn_fmnist");
   options.Add("--network", &settings.network, "what is trained");
   options.Add("--batch-size", &settings.batch_size, "of a gradient", number);
   options.Add("--steps", &settings.steps, "of each worker in a job", number);

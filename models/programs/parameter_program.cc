@@ -90,8 +90,7 @@ std::string ErrorWithoutServers(const ParameterOptions& options, bool bounded) {
 }  // namespace
 
 // Parses its two options and passes the other words to ParseOptions.
-ParameterOptions ReadParameterOptions(
-    int argc, const char* const* argv, const std::string& strategy) {
+ParameterOptions ReadParameterOptions(int argc, const char* const* argv) {
   ParameterOptions options;
   int64_t max_staleness = -1;
   CLI::App app;
@@ -107,9 +106,7 @@ ParameterOptions ReadParameterOptions(
   const std::vector<std::string> others = app.remaining();
   std::vector<const char*> words = {argv[0]};
   for (const std::string& word : others) words.push_back(word.c_str());
-  TrainOptions defaults;
-  defaults.strategy = strategy;
-  options.parsed = ParseOptions(static_cast<int>(words.size()), words.data(), defaults);
+  options.parsed = ParseOptions(static_cast<int>(words.size()), words.data());
   options.parsed.options.command = CommandText(argc, argv);
   if (options.parsed.help.find("\nUsage: ") != std::string::npos) options.parsed.help += kHelp;
   if (max_staleness >= 0) options.servers.max_staleness = static_cast<uint64_t>(max_staleness);

@@ -19,10 +19,8 @@ struct ParameterOptions {
   ParameterServerOptions servers;  ///< without the number of steps
   bool has_servers() const { return parsed.options.strategy == "parameter_server"; }
 };
-/// If an option does not fit the strategy, `parsed` has the error. `strategy` is the default of
-/// --strategy.
-ParameterOptions ReadParameterOptions(
-    int argc, const char* const* argv, const std::string& strategy = TrainOptions().strategy);
+/// If an option does not fit the strategy, `parsed` has the error.
+ParameterOptions ReadParameterOptions(int argc, const char* const* argv);
 
 /// The work of a rank in a job with parameter servers: as server, worker or evaluator, with the
 /// training of the options. Returns the exit code. If the options are wrong, rank 0 prints the

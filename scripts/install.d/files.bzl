@@ -26,10 +26,8 @@ CORE_FILES = {
 # All other targets: the training library, more programs, benchmarks.
 MORE_FILES = {
     "lib/libdtrun_models.so.0.1": "//models/library:libdtrun_models.so.0.1",
-    "bin/ps_fmnist": "//models:ps_fmnist",
     "bin/synthetic_benchmark": "//models:synthetic_benchmark",
     "bin/predict": "//models:predict",
-    "share/bash-completion/completions/ps_fmnist": "//docs:completion/ps_fmnist.bash",
     "share/bash-completion/completions/synthetic_benchmark": "//docs:completion/synthetic_benchmark.bash",
     "share/bash-completion/completions/predict": "//docs:completion/predict.bash",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",

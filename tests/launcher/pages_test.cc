@@ -35,7 +35,6 @@ void PutPrograms(const TemporaryFolder& folder) {
   fs::create_symlink(fs::absolute("examples/sgd"), folder.path() + "/train");
   fs::create_symlink(fs::absolute("examples/checkpoint"), folder.path() + "/checkpoint");
   fs::create_symlink(fs::absolute("models/cnn_fmnist"), folder.path() + "/cnn_fmnist");
-  fs::create_symlink(fs::absolute("models/ps_fmnist"), folder.path() + "/ps_fmnist");
   folder.Write(
       "stuck", "#!/bin/sh\nexec '" + fs::absolute("tests/ranks/in_vain").string() + "' caught\n",
       0755);

@@ -79,12 +79,11 @@ built_tree() {
   echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
   echo '.TH DTRUN 1' >bazel-bin/docs/man/dtrun.1
   echo '.TH CNN_FMNIST 1' >bazel-bin/docs/man/cnn_fmnist.1
-  touch bazel-bin/docs/completion/{cnn_fmnist,ps_fmnist,predict,synthetic_benchmark}.bash
+  touch bazel-bin/docs/completion/{cnn_fmnist,predict,synthetic_benchmark}.bash
   cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/launcher/dtrun_reach
   cp /bin/true bazel-bin/models/cnn_fmnist
-  cp /bin/true bazel-bin/models/ps_fmnist
   cp /bin/true bazel-bin/models/synthetic_benchmark
   cp /bin/true bazel-bin/models/predict
   cp /bin/true bazel-bin/bench/all_reduce_perf
@@ -106,7 +105,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_daemon libexec/dtrun/dtrun_listen.so libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank libexec/dtrun/dtrun_reach lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/detail/part.h include/dtrun/models/layers/layer.h; do
+  for file in bin/dtrun bin/cnn_fmnist bin/predict bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_daemon libexec/dtrun/dtrun_listen.so libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank libexec/dtrun/dtrun_reach lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/detail/part.h include/dtrun/models/layers/layer.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""

@@ -1,5 +1,5 @@
-// ps_fmnist under dtrun --ps, and cnn_fmnist with the same strategy, on a small learnable data set
-// and once on Fashion-MNIST. Each test starts real processes.
+// cnn_fmnist --strategy parameter_server under dtrun --ps, on a small learnable data set and once
+// on Fashion-MNIST. Each test starts real processes.
 
 #include <signal.h>
 
@@ -27,10 +27,13 @@ using Words = std::vector<std::string>;
 
 constexpr char kFashionMnist[] = "/usr/share/datasets/fashion-mnist";
 
-Command Job(const Words& launch, const Words& options) {
+// `strategy` "": the default.
+Command Job(
+    const Words& launch, const Words& options, const std::string& strategy = "parameter_server") {
   Words argv = {"launcher/dtrun", "--tag", "none", "--launcher", "local", "--threads", "1"};
   argv.insert(argv.end(), launch.begin(), launch.end());
-  argv.push_back("models/ps_fmnist");
+  argv.push_back("models/cnn_fmnist");
+  if (!strategy.empty()) argv.insert(argv.end(), {"--strategy", strategy});
   argv.insert(argv.end(), options.begin(), options.end());
   return {.argv = argv};
 }
@@ -129,7 +132,9 @@ TEST_CASE("a job with servers and a killed worker reaches the accuracy of a sing
       "-c",
       kKilled,
       "sh",
-      "models/ps_fmnist"};
+      "models/cnn_fmnist",
+      "--strategy",
+      "parameter_server"};
   killed.insert(killed.end(), options.begin(), options.end());
   killed.insert(killed.end(), {"--max-staleness", "1"});
   const CommandResult result = Run(Command{.argv = killed});
@@ -160,13 +165,11 @@ TEST_CASE("an optimizer that needs whole variables gets them whole on any number
   CHECK(trained.Result()["updates"] == 20);
 }
 
-TEST_CASE("cnn_fmnist --strategy parameter_server is a parameter-server program") {
+TEST_CASE("the model that the first server saves says how it was made") {
   const PsTraining trained;
   const std::string model = trained.folder.path() + "/model";
-  Words argv = Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "10"})).argv;
-  *std::find(argv.begin(), argv.end(), "models/ps_fmnist") = "models/cnn_fmnist";
-  argv.insert(argv.end(), {"--strategy", "parameter_server", "--save", model});
-  const CommandResult result = Run(Command{.argv = argv});
+  const CommandResult result =
+      Run(Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "10", "--save", model})));
   CAPTURE(result.out, result.err);
   REQUIRE(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("staleness 0: "));
@@ -179,7 +182,7 @@ TEST_CASE("cnn_fmnist --strategy parameter_server is a parameter-server program"
   CHECK(metadata["steps"] == "200");
   CHECK_THAT(
       metadata["command"].get<std::string>(),
-      Contains("--strategy parameter_server --save " + model));
+      Contains("--strategy parameter_server ") && Contains(" --save " + model));
   CHECK(
       std::stod(metadata["test_accuracy"].get<std::string>()) ==
       trained.Result()["test_accuracy"].get<double>());
@@ -188,9 +191,7 @@ TEST_CASE("cnn_fmnist --strategy parameter_server is a parameter-server program"
 TEST_CASE("a strategy that does not fit the kind of job is one line and exit code 2") {
   const PsTraining trained;
   const auto refusal = [&](const Words& launch, const Words& more) {
-    Words argv = Job(launch, trained.Options(more)).argv;
-    *std::find(argv.begin(), argv.end(), "models/ps_fmnist") = "models/cnn_fmnist";
-    const CommandResult result = Run(Command{.argv = argv});
+    const CommandResult result = Run(Job(launch, trained.Options(more), ""));
     CHECK(result.exit_code == 2);
     CHECK(result.out.empty());
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
@@ -212,14 +213,6 @@ TEST_CASE("a strategy that does not fit the kind of job is one line and exit cod
       Contains("cnn_fmnist: --log-steps: with parameter servers no rank sees all steps"));
 }
 
-TEST_CASE("ps_fmnist.cc has fewer than 120 lines") {
-  std::ifstream source("models/programs/ps_fmnist.cc");
-  REQUIRE(source.is_open());
-  int lines = 0;
-  for (std::string line; std::getline(source, line);) ++lines;
-  CHECK(lines < 120);
-}
-
 TEST_CASE("an invalid command line is exit code 2 and unusable data is exit code 66") {
   const PsTraining trained;
   struct Row {
@@ -228,21 +221,17 @@ TEST_CASE("an invalid command line is exit code 2 and unusable data is exit code
     std::string line;
   };
   const Row row = GENERATE(
-      Row{{"--ps", "1"}, {"--max-staleness", "-1"}, 2, "ps_fmnist: --max-staleness"},
+      Row{{"--ps", "1"}, {"--max-staleness", "-1"}, 2, "cnn_fmnist: --max-staleness"},
       Row{{"--ps", "1"},
           {"--evaluator"},
           2,
-          "ps_fmnist: --evaluator scores checkpoints, so it needs --checkpoint-dir (see --help)\n"},
-      Row{{"--ps", "1"}, {"--deterministic", "2"}, 2, "ps_fmnist: --deterministic: gradients"},
-      Row{{"--ps", "1"}, {"--network", "none"}, 2, "ps_fmnist: --network"},
-      Row{{"--ps", "1"},
-          {"--strategy", "mirrored"},
-          2,
-          "ps_fmnist: --strategy mirrored: expected parameter_server; run cnn_fmnist for other "
-          "strategies "},
-      Row{{"--ps", "1"}, {"--tensorboard", "logs"}, 2, "ps_fmnist: --tensorboard: with parameter"},
-      Row{{}, {}, 2, "ps_fmnist: this job has no parameter servers; start it with dtrun --ps N\n"},
-      Row{{"--ps", "1"}, {"--data-dir", "/nowhere"}, 66, "ps_fmnist: /nowhere"});
+          "cnn_fmnist: --evaluator scores checkpoints, so it needs --checkpoint-dir (see "
+          "--help)\n"},
+      Row{{"--ps", "1"}, {"--deterministic", "2"}, 2, "cnn_fmnist: --deterministic: gradients"},
+      Row{{"--ps", "1"}, {"--network", "none"}, 2, "cnn_fmnist: --network"},
+      Row{{"--ps", "1"}, {"--tensorboard", "logs"}, 2, "cnn_fmnist: --tensorboard: with parameter"},
+      Row{{}, {}, 2, "cnn_fmnist: this job has no parameter servers; start it with dtrun --ps N\n"},
+      Row{{"--ps", "1"}, {"--data-dir", "/nowhere"}, 66, "cnn_fmnist: /nowhere"});
   Words launch = {"-np", "3"};
   launch.insert(launch.end(), row.launch.begin(), row.launch.end());
   Words options = trained.Options({});
