@@ -84,6 +84,10 @@ class PushingOptimizer : public StrategyOptimizer {
  public:
   PushingOptimizer(Optimizer& optimizer, std::shared_ptr<SharedSteps> steps)
       : optimizer_(optimizer), steps_(std::move(steps)) {}
+  // The worker uses the parameters, which may not outlive the strategy and the data sets.
+  ~PushingOptimizer() override { steps_->worker.reset(); }
+  PushingOptimizer(const PushingOptimizer&) = delete;
+  PushingOptimizer& operator=(const PushingOptimizer&) = delete;
 
   void MarkReady(size_t) override {}
   void Step() override {
@@ -168,7 +172,7 @@ class ServedOptimizer : public StrategyOptimizer {
 ///
 /// The workers share the batches of each epoch. If a worker is lost, its batch goes to another
 /// worker. An epoch ends for a worker when all its batches are done. The training ends when all
-/// workers have destroyed the strategy, the data sets and the optimizer.
+/// workers have destroyed the optimizer.
 ///
 /// Every worker sees all batches of DistributeEvaluationDataset, and has the same results. Reduce,
 /// Gather and variables of MakeVariable are of one worker alone: the mean loss of an epoch covers
@@ -208,9 +212,10 @@ class ParameterServerStrategy : public Strategy {
     variables_ = std::make_unique<ServedVariables>(optimizer, job_.parameter_servers());
     const ParameterServerOptions servers = variables_->OptionsFor(options_.servers);
     if (is_server()) {
-      server_ = std::make_unique<ParameterServer>(
+      auto server = std::make_unique<ParameterServer>(
           job_, variables_->tensors(), optimizer, servers, options_.checkpoints);
-      server_->Serve();
+      server->Serve();
+      server_ = std::move(server);
       return std::make_unique<detail::ServedOptimizer>(optimizer);
     }
     steps_->worker.emplace(job_, variables_->tensors(), optimizer.parameters(), servers);

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "models/data/distribute.h"
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
+#include "models/gpu/cuda_device.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"
 #include "models/metrics/metric.h"
@@ -52,8 +54,6 @@ std::string ErrorWithServers(const ParameterOptions& options) {
   if (train.deterministic > 0)
     return "--deterministic: gradients reach parameter servers in any order; expected no "
            "--deterministic";
-  if (train.device.rfind("cuda", 0) == 0)
-    return Text("--device ", train.device, ": with parameter servers, expected cpu");
   if (train.dtype == "f16") return "--dtype f16: with parameter servers, expected f32 or bf16";
   if (train.largest_batch) return "--batch-size auto: with parameter servers, expected a number";
   if (train.adasum)
@@ -117,6 +117,16 @@ ParameterOptions ReadParameterOptions(int argc, const char* const* argv) {
 }
 
 namespace {
+
+// The devices of the workers: of `cuda`, a GPU by the number of the worker on its host. `auto` is
+// the CPU.
+std::vector<std::string> DevicesOf(const Context& job, const std::string& wish) {
+  if (wish.rfind("cuda:", 0) == 0) return {wish};
+  if (wish != "cuda") return {};
+  const int first = std::max(job.rank() - job.local_rank(), job.parameter_servers());
+  const int count = std::max(CudaDeviceCount(), 1);
+  return {Text("cuda:", std::max(job.rank() - first, 0) % count)};
+}
 
 // The accuracy and loss of a network on a data set.
 struct Score {
@@ -184,6 +194,7 @@ std::string ToText(const ParameterResult& result) {
 // The data, the network and the optimizer of a rank, in any role.
 struct Ready {
   std::optional<ImageDataset> data;
+  std::unique_ptr<ComputeDevice> device;
   std::unique_ptr<Sequential> model;
   std::unique_ptr<RateOptimizer> optimizer;
 };
@@ -344,31 +355,40 @@ int TrainWithServers(Context& job, const std::string& program, const ParameterOp
   omp_set_num_threads(ComputeThreads(train, job));
   try {
     ready.data = LoadImageDataset(train.data_dir);
-    ready.model = MakeModel(ready.data->info, train.batch_size, train);
-    CheckNetwork(*ready.model, train.network);
   } catch (const Error& error) {
     return refuse(error.what(), kDataUnusable);
   }
   ParameterServerOptions servers = options.servers;
   servers.steps = TotalSteps(train, ready.data->info.train_examples, 1);
+  std::optional<ParameterServerStrategy> strategy;
+  if (role != ParameterRole::kEvaluator) {
+    const ParameterCheckpoints checkpoints = {
+        train.checkpoint_dir, train.checkpoint_every, train.keep_checkpoints, train.resume};
+    strategy.emplace(
+        job, ParameterStrategyOptions{
+                 .servers = servers,
+                 .checkpoints = checkpoints,
+                 .devices = DevicesOf(job, train.device)});
+  }
+  ready.device = strategy ? MakeDevice(*strategy) : MakeCpuDevice();
+  try {
+    ready.model = MakeModel(ready.data->info, train.batch_size, train, *ready.device);
+    CheckNetwork(*ready.model, train.network);
+  } catch (const Error& error) {
+    return refuse(error.what(), kDataUnusable);
+  }
   try {
     OptimizerSettings settings = train.settings;
     settings.learning_rate = train.learning_rate;
     ready.optimizer = MakeOptimizer(
-        train.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings);
+        train.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings,
+        *ready.device);
   } catch (const Error& error) {
     return refuse(error.what(), kUsage);
   }
-  if (role == ParameterRole::kEvaluator) {
-    ScoreCheckpoints(job, servers, train.checkpoint_dir, ready);
-    return kSuccess;
-  }
-  ParameterServerStrategy strategy(
-      job,
-      {.servers = servers,
-       .checkpoints = {
-           train.checkpoint_dir, train.checkpoint_every, train.keep_checkpoints, train.resume}});
-  return Train(job, program, train, servers, strategy, ready);
+  if (strategy) return Train(job, program, train, servers, *strategy, ready);
+  ScoreCheckpoints(job, servers, train.checkpoint_dir, ready);
+  return kSuccess;
 }
 
 }  // namespace dtrun::models

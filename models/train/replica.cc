@@ -287,6 +287,7 @@ void Replica::Apply() {
 // The other replicas may already have the marked gradients. So the remaining gradients are marked
 // as they are.
 void Replica::Abandon() {
+  if (optimizer_->assigned_step()) return;  // the servers do not wait for this worker
   if (options_.tree) options_.tree->AbandonLeaf();
   if (leaves_done_ < leaf_count() && model_.synchronizes()) PassNothing();
   for (size_t i = marked_.size(); i-- > 0;) MarkReady(i);

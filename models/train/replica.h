@@ -96,7 +96,7 @@ class Replica {
   void Apply();
   /// Replaces Backward and Apply on a replica that has failed in its part of a step. Then Apply
   /// returns on the other replicas, and so do layers that exchange data. Afterwards the parameters
-  /// are invalid on all replicas.
+  /// are invalid on all replicas. A worker of parameter servers pushes nothing.
   void Abandon();
 
   /// Sets the network's buffers to the mean over all replicas, for an evaluation or a checkpoint;

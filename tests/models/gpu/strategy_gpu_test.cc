@@ -21,11 +21,12 @@ class StrategyProgram {
  public:
   StrategyProgram() { WriteToySet(data_, 128); }
 
-  CommandResult Run(int np, const Words& words) const {
-    std::string line = "cd " + work_.path() + " && exec " +
-                       fs::absolute("launcher/dtrun").string() + " --tag none -np " +
-                       std::to_string(np) + " env DTRUN_SIMULATED_GPUS=2 " +
-                       fs::absolute("models/strategies/" + words[0]).string();
+  CommandResult Run(int np, const Words& words, int servers = 0) const {
+    std::string line =
+        "cd " + work_.path() + " && exec " + fs::absolute("launcher/dtrun").string() +
+        " --tag none -np " + std::to_string(np) +
+        (servers > 0 ? " --ps " + std::to_string(servers) : "") + " env DTRUN_SIMULATED_GPUS=2 " +
+        fs::absolute("models/strategies/" + words[0]).string();
     for (size_t i = 1; i < words.size(); ++i) line += " '" + words[i] + "'";
     return testing::Run(
         {.argv = {"bash", "-c", line},
@@ -64,6 +65,26 @@ TEST_CASE("a custom loop trains on the GPUs that its strategy names as on the CP
   const CommandResult restored =
       program.Run(1, {"restore_without_strategy", "A", "training_checkpoints", program.data()});
   CHECK_THAT(restored.out, Contains("without a strategy: loss "));
+}
+
+TEST_CASE("a worker on a GPU trains as the CPU does with variables of parameter servers") {
+  const StrategyProgram program;
+  const auto test_loss = [&](int np, int servers, const std::string& strategy) {
+    const CommandResult result =
+        program.Run(np, {"custom_training_loop", program.data(), strategy, "2"}, servers);
+    INFO(strategy << result.err);
+    REQUIRE(result.exit_code == 0);
+    return LastNumber(result.out, "Test Loss: ");
+  };
+  // A single worker makes the steps of one device.
+  const double alone = test_loss(1, 0, "one_device:cpu");
+  CHECK(test_loss(2, 1, "parameter_server:cuda:0") == Approx(alone).epsilon(1e-2));
+  CHECK(test_loss(3, 2, "parameter_server:cuda:1") == Approx(alone).epsilon(1e-2));
+  CHECK(test_loss(3, 1, "parameter_server:cuda:0,cuda:1") < 2.5);
+  const CommandResult missing =
+      program.Run(2, {"custom_training_loop", program.data(), "parameter_server:cuda:2"}, 1);
+  CHECK(missing.exit_code != 0);
+  CHECK_THAT(missing.err, Contains("device cuda:2: this host has 2 GPUs; use cpu"));
 }
 
 TEST_CASE("fit on two GPUs calls callbacks and saves what the CPU restores") {
