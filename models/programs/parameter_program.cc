@@ -14,7 +14,9 @@
 #include <optional>
 #include <thread>
 
+#include "models/callbacks/callbacks.h"
 #include "models/callbacks/log_values.h"
+#include "models/callbacks/tensorboard.h"
 #include "models/data/distribute.h"
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
@@ -67,8 +69,6 @@ std::string ErrorWithServers(const ParameterOptions& options) {
     bool given;
   } of_all_steps[] = {
       {"--loop custom", train.loop != "fit"},
-      {"--early-stopping", train.early_stopping > 0},
-      {"--tensorboard", !train.tensorboard.empty()},
       {"--report", !train.report.empty()},
       {"--log-steps", train.log_steps}};
   for (const auto& [option, given] : of_all_steps)
@@ -290,6 +290,23 @@ ParameterResult ResultOf(
   return result;
 }
 
+// TensorBoard shows the batches of the chief. At the end of an epoch, all workers see the same
+// values, so all of them stop early, or none.
+CallbackList CallbacksOfWorker(
+    Context& job, const Strategy& strategy, const TrainOptions& train, uint64_t images) {
+  CallbackList list;
+  list.push_back(std::make_unique<StepSchedule>(
+      [&train, images](uint64_t step) { return RateAt(train, step, images, 1); }));
+  list.push_back(std::make_unique<ReportProgress>(job));
+  if (!train.tensorboard.empty() && strategy.is_chief())
+    list.push_back(std::make_unique<TensorBoard>(TensorBoardOptions{
+        .log_dir = train.tensorboard, .hparams = HParamsOf(train, 1), .command = train.command}));
+  if (train.early_stopping > 0)
+    list.push_back(std::make_unique<EarlyStopping>(
+        EarlyStoppingOptions{.patience = train.early_stopping, .restore_best_weights = false}));
+  return list;
+}
+
 // The workers share the batches of each epoch.
 void Work(
     Context& job, Strategy& strategy, const TrainOptions& train, Replica& replica, Ready& ready) {
@@ -298,16 +315,17 @@ void Work(
   const Pipeline shuffled = ready.data->train.Shuffle({.seed = train.seed});
   StrategyBatches batches(strategy.DistributeDataset(
       PipelineDataset(shuffled.Batch(train.batch_size).Take(per_epoch))));
+  StrategyBatches test(strategy.DistributeEvaluationDataset(
+      PipelineDataset(ready.data->test.Batch(train.batch_size))));
   const auto loss = SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()));
-  uint64_t steps = 0, examples = 0;
-  for (uint64_t epoch = replica.step() / per_epoch; epoch * per_epoch < last; ++epoch) {
-    batches.StartEpoch(epoch);
-    for (const ReplicaBatch& batch : RestOf(batches)) {
-      ready.optimizer->set_learning_rate(RateAt(train, replica.step(), images, 1));
-      TrainStep(replica, batch, loss, {});
-      job.ReportProgress(++steps, examples += batch.examples);
-    }
-  }
+  Trainer trainer(replica, loss, MakeMetrics(SparseCategoricalAccuracy()));
+  const bool validates = train.early_stopping > 0 || !train.tensorboard.empty();
+  trainer.Fit(
+      batches,
+      {.epochs = (last + per_epoch - 1) / per_epoch,
+       .initial_epoch = replica.step() / per_epoch,
+       .validation_data = validates ? &test : nullptr},
+      CallbacksOfWorker(job, strategy, train, images));
 }
 
 int Train(

@@ -69,6 +69,31 @@ TEST_CASE("training over equal and unequal hosts has the losses of one host") {
   }
 }
 
+TEST_CASE("a custom loop trains on the GPUs of two hosts as on their CPUs") {
+  if (Skipped()) return;
+  if (!std::filesystem::exists("tests/gpu_simulator/libcuda.so.1")) {
+    std::printf("SKIPPED: dtrun was built without the CUDA toolkit\n");
+    return;
+  }
+  TemporaryFolder data, work;
+  WriteToySet(data, 128);
+  const auto absolute = [](const char* path) { return std::filesystem::absolute(path).string(); };
+  const auto test_loss = [&](const std::string& strategy) {
+    const CommandResult result = Run(ScriptOnHosts(
+        "cd " + work.path() + " && exec " + absolute("launcher/dtrun") +
+        " --tag none -H h1:1,h2:1 env LD_LIBRARY_PATH=" + absolute("tests/gpu_simulator") + " " +
+        absolute("models/strategies/custom_training_loop") + " " + data.path() + " '" + strategy +
+        "' 2"));
+    INFO(strategy << ": " << result.err);
+    REQUIRE(result.exit_code == 0);
+    WARN(strategy << ": " << result.out.substr(result.out.rfind("Epoch 2")));
+    return std::stod(result.out.substr(result.out.rfind("Test Loss: ") + 11));
+  };
+  CHECK(
+      test_loss("multi_worker_mirrored:gpu:*") ==
+      Approx(test_loss("multi_worker_mirrored")).epsilon(1e-3));
+}
+
 TEST_CASE("strategy mirrored over two hosts is refused in one line with the alternative") {
   if (Skipped()) return;
   TemporaryFolder folder;

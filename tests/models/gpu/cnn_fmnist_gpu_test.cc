@@ -201,6 +201,71 @@ TEST_CASE("optimizers, sums and strategies of the CPU train on a GPU as well") {
   CheckSameCurve(on("cuda"), on("cpu"));
 }
 
+// Runs cnn_fmnist with `options` under a strategy, with 1 rank, 2 ranks, or a server and 2 workers.
+CommandResult Under(
+    const Program& program, const std::string& strategy, const std::string& device,
+    const Words& options) {
+  Words argv = {"env", "DTRUN_SIMULATED_GPUS=2", "launcher/dtrun", "--tag", "none", "-np"};
+  const bool alone = strategy == "default" || strategy == "one_device";
+  const bool serves = strategy == "parameter_server";
+  argv.push_back(alone ? "1" : serves ? "3" : "2");
+  if (serves) argv.insert(argv.end(), {"--ps", "1"});
+  argv.insert(
+      argv.end(), {"models/cnn_fmnist", "--threads", "1", "--data-dir", program.path(""),
+                   "--network", "mlp", "--batch-size", "8", "--epochs", "2", "--verbose", "0",
+                   "--strategy", strategy, "--device", device});
+  argv.insert(argv.end(), options.begin(), options.end());
+  return testing::Run({.argv = argv});
+}
+
+// A row of the table in docs/guides/strategies.md: each function alone where it is refused, and the
+// others in one run.
+std::string RowOf(const Program& program, const std::string& strategy, const std::string& device) {
+  const std::vector<Words> functions = {
+      {"--early-stopping", "5"},
+      {"--json", program.path("result.json")},
+      {"--checkpoint-dir", program.path("of_" + strategy + device)},
+      {"--deterministic"},
+      {"--report", program.path("page.html")},
+      {"--tensorboard", program.path("board_" + strategy + device)}};
+  std::string row = "| `" + strategy + "` |";
+  Words together;
+  for (const Words& function : functions) {
+    const bool may_fail = strategy == "parameter_server" && function[0].substr(0, 5) != "--jso";
+    CommandResult result;
+    result.exit_code = 0;
+    if (may_fail) result = Under(program, strategy, device, function);
+    row += result.exit_code == 0 ? " yes |" : " no |";
+    if (result.exit_code == 0) {
+      together.insert(together.end(), function.begin(), function.end());
+      continue;
+    }
+    INFO(strategy << " " << function[0] << ": " << result.err);
+    CHECK(result.exit_code == 2);
+    CHECK_THAT(result.err, Catch::StartsWith("cnn_fmnist: " + function[0] + ": "));
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  }
+  const CommandResult all = Under(program, strategy, device, together);
+  INFO(strategy << " on " << device << ": " << all.err);
+  CHECK(all.exit_code == 0);
+  CHECK(std::filesystem::exists(program.path("result.json")));
+  CHECK(std::filesystem::exists(program.path("board_" + strategy + device)));
+  return row;
+}
+
+TEST_CASE("the table of strategies says what works with each strategy on CPUs and GPUs") {
+  const Program program;
+  std::ifstream stream("docs/guides/strategies.md");
+  const std::string page(std::istreambuf_iterator<char>(stream), {});
+  for (const char* strategy :
+       {"default", "one_device", "mirrored", "multi_worker_mirrored", "central_storage",
+        "parameter_server"}) {
+    const std::string row = RowOf(program, strategy, "cpu");
+    CHECK(RowOf(program, strategy, "cuda") == row);
+    CHECK_THAT(page, Catch::Contains(row));
+  }
+}
+
 TEST_CASE("deterministic training on GPUs has the same bits on one rank and on two") {
   Program program;
   const Words options = Mlp(

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,54 @@ double LastNumber(const std::string& text, const std::string& name) {
   const size_t at = text.rfind(name);
   REQUIRE(at != std::string::npos);
   return std::stod(text.substr(at + name.size()));
+}
+
+// The other two rows, over two hosts, are in tests/multihost/training_test.cc.
+TEST_CASE("one program trains under every strategy on the CPU and on GPUs") {
+  struct Row {
+    std::string what;
+    int np, servers;
+    std::string cpu, gpu;
+  };
+  const std::vector<Row> rows = {
+      {"default", 1, 0, "default", "default:cuda:0"},
+      {"one_device", 1, 0, "one_device:cpu", "one_device:cuda:0"},
+      {"mirrored, 2 replicas in a process", 1, 0, "mirrored:cpu,cpu", "mirrored:cuda:0,cuda:1"},
+      {"mirrored, 2 ranks", 2, 0, "mirrored:cpu,cpu", "mirrored:cuda:0,cuda:1"},
+      {"central_storage", 2, 0, "central_storage:cpu,cpu", "central_storage:gpu:*"},
+      {"parameter_server", 3, 1, "parameter_server", "parameter_server:gpu:*"}};
+  const StrategyProgram program;
+  struct Result {
+    double loss;
+    std::string digest;
+  };
+  std::map<std::string, Result> results[2];
+  for (const Row& row : rows) {
+    for (const bool gpu : {false, true}) {
+      const CommandResult result = program.Run(
+          row.np, {"custom_training_loop", program.data(), gpu ? row.gpu : row.cpu, "2"},
+          row.servers);
+      INFO(row.what << ": " << result.err);
+      REQUIRE(result.exit_code == 0);
+      const size_t at = result.out.rfind("Parameters: ");
+      REQUIRE(at != std::string::npos);
+      results[gpu][row.what] = {
+          LastNumber(result.out, "Test Loss: "), result.out.substr(at + 12, 16)};
+      WARN(
+          row.what << (gpu ? " on GPUs: loss " : " on the CPU: loss ")
+                   << results[gpu][row.what].loss << ", parameters "
+                   << results[gpu][row.what].digest);
+    }
+    const bool asynchronous = row.servers > 0;
+    CHECK(
+        results[1][row.what].loss ==
+        Approx(results[0][row.what].loss).epsilon(asynchronous ? 0.3 : 1e-3));
+  }
+  for (std::map<std::string, Result>& of : results) {
+    CHECK(of["default"].digest == of["one_device"].digest);
+    CHECK(of["mirrored, 2 replicas in a process"].digest == of["mirrored, 2 ranks"].digest);
+    CHECK(of["central_storage"].loss == Approx(of["mirrored, 2 ranks"].loss).epsilon(1e-4));
+  }
 }
 
 TEST_CASE("a custom loop trains on the GPUs that its strategy names as on the CPU") {

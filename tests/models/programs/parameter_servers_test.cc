@@ -229,7 +229,7 @@ TEST_CASE("an invalid command line is exit code 2 and unusable data is exit code
           "--help)\n"},
       Row{{"--ps", "1"}, {"--deterministic", "2"}, 2, "cnn_fmnist: --deterministic: gradients"},
       Row{{"--ps", "1"}, {"--network", "none"}, 2, "cnn_fmnist: --network"},
-      Row{{"--ps", "1"}, {"--tensorboard", "logs"}, 2, "cnn_fmnist: --tensorboard: with parameter"},
+      Row{{"--ps", "1"}, {"--report", "run.html"}, 2, "cnn_fmnist: --report: with parameter"},
       Row{{}, {}, 2, "cnn_fmnist: this job has no parameter servers; start it with dtrun --ps N\n"},
       Row{{"--ps", "1"}, {"--data-dir", "/nowhere"}, 66, "cnn_fmnist: /nowhere"});
   Words launch = {"-np", "3"};

@@ -92,7 +92,8 @@ TEST_CASE("the same program learns under every strategy") {
   INFO(row.strategy << result.out << result.err);
   REQUIRE(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("Epoch 1, Loss: "));
-  CHECK(std::count(result.out.begin(), result.out.end(), '\n') == 4);  // of the chief
+  CHECK(std::count(result.out.begin(), result.out.end(), '\n') == 5);  // of the chief
+  CHECK_THAT(result.out, Contains("\nParameters: "));
   const std::string last = result.out.substr(result.out.rfind("Test Accuracy: ") + 15);
   CHECK(std::stod(last) > 90);
   const CommandResult restored = work.Run(
