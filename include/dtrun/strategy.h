@@ -26,6 +26,14 @@ namespace dtrun {
 
 class Strategy;
 
+/// How gradients in GPU memory are summed over the replicas.
+enum class CrossDeviceOps {
+  kAuto,                 ///< the first of these that works
+  kNccl,                 ///< NVIDIA's NCCL
+  kHierarchicalCopy,     ///< copies between the GPUs of each host, then between the hosts
+  kReductionToOneDevice  ///< in the hosts' memory
+};
+
 /// The context of a replica while it runs.
 class ReplicaContext {
  public:
@@ -196,6 +204,17 @@ class Strategy {
   CheckpointManager Checkpoints(const std::string& folder, CheckpointOptions options = {}) {
     options.discard = options.discard || (replicas_.rank() == 0 && !is_chief());
     return CheckpointManager(replicas_, folder, options);
+  }
+
+  /// Chooses how gradients in GPU memory are summed, instead of the job's `--device-backend`. No
+  /// effect on host memory. Collective, before Scope().Distribute. kMismatch: the replicas choose
+  /// differently. If the way cannot serve the replicas, Distribute or the first step throws
+  /// kUnavailable, with the reason.
+  void UseCrossDeviceOps(CrossDeviceOps ops) {
+    const char* const backends[] = {"auto", "nccl", "cuda_ipc,hierarchical", "host_staged"};
+    const char* const names = backends[static_cast<size_t>(ops)];
+    detail::CheckSameText(replicas_, "ways to sum gradients on GPUs", names);
+    detail::Check(dtrun_communicator_use_device_backends(replicas_.handle(), names));
   }
 
   /// Wraps an optimizer. StrategyScope calls it. Collective.

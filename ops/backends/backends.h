@@ -18,7 +18,7 @@ namespace dtrun::ops {
 
 /// The user's settings for GPUs.
 struct DeviceSettings {
-  std::string backend = "auto";  ///< or the only backend to consider
+  std::string backend = "auto";  ///< or the only backends to consider: "cuda_ipc,hierarchical"
   uint64_t memory_bytes = 0;     ///< limit for this process on each GPU; 0: all
 };
 

@@ -67,6 +67,11 @@ const std::vector<DeviceBackend>& Backends() {
   return backends;
 }
 
+// Whether `names`, "cuda_ipc,hierarchical", has `name`.
+bool Lists(const std::string& names, const std::string& name) {
+  return ("," + names + ",").find("," + name + ",") != std::string::npos;
+}
+
 std::unique_ptr<DeviceGroup> CreateDeviceGroup(
     Communicator& host, int index, const DeviceSettings& settings,
     const std::function<void(const std::string&)>& warn) {
@@ -76,9 +81,9 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
     return "";
   });
   if (!refusals.empty()) throw Error(ErrorCode::kUnavailable, refusals);
-  gpu::SetMemoryLimit(settings.memory_bytes);
+  if (settings.memory_bytes != 0) gpu::SetMemoryLimit(settings.memory_bytes);
   for (const DeviceBackend& backend : Backends()) {
-    if (settings.backend != "auto" && settings.backend != backend.name) continue;
+    if (settings.backend != "auto" && !Lists(settings.backend, backend.name)) continue;
     const bool wanted = settings.backend == backend.name;
     std::string reason =
         cuda::FirstObjection(host, [&] { return backend.probe(host, *device, wanted); });

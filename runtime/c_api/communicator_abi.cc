@@ -9,6 +9,7 @@
 #include "dtrun/c_device_registration.h"
 #include "dtrun/error.h"
 #include "dtrun/types.h"
+#include "ops/backends/backends.h"
 #include "ops/communicator/communicator_base.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/device/block_device.h"
@@ -268,6 +269,17 @@ dtrun_error* dtrun_communicator_device_backend(
   return Guard([&] {
     CheckNotNull(backend, "backend");
     *backend = Use(communicator, "communicator").communicator->device_group(device).backend();
+  });
+}
+
+dtrun_error* dtrun_communicator_use_device_backends(
+    dtrun_communicator* communicator, const char* names) {
+  return Guard([&] {
+    CheckNotNull(names, "names");
+    dtrun_communicator& used = Use(communicator, "communicator");
+    const dtrun::ops::DeviceSettings settings{names, used.owner.gpu_memory_bytes};
+    used.communicator->UseDevices(dtrun::ops::DeviceBackends(
+        settings, used.owner.log == nullptr ? nullptr : *used.owner.log));
   });
 }
 

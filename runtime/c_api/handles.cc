@@ -26,7 +26,8 @@ dtrun_context::dtrun_context(
           .recorder = &context.recorder(),
           .timeline = &context.timeline(),
           .log = &context.log(),
-          .engine = &context.engine()},
+          .engine = &context.engine(),
+          .gpu_memory_bytes = context.options().gpu_memory_bytes},
       world{owner, &context.world(), nullptr, DefaultsOf(context.options())},
       description(context.Describe()),
       options(dtrun::base::OptionValues(context.options())) {}

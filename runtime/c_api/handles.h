@@ -33,6 +33,7 @@ struct Owner {
   Timeline* timeline = nullptr;             // of the context; null: none
   const base::LogSink* log = nullptr;       // of the context
   ops::Engine* engine = nullptr;            // of the context
+  uint64_t gpu_memory_bytes = 0;            // the job's limit; 0: none
 };
 
 /// Defaults for all reducers, from the job's options.

@@ -286,6 +286,17 @@ TEST_CASE("a strategy that cannot be made is the same error with advice on all r
           2, "the ranks have different strategies: central_storage on rank 1; mirrored on rank 0"));
 }
 
+TEST_CASE("replicas that choose different ways to sum gradients on GPUs get the same error") {
+  const std::string text =
+      "the ranks have different ways to sum gradients on GPUs: host_staged on rank 1; nccl on rank "
+      "0";
+  CHECK(OnRanks(2, Backend::kShm, [](Communicator& world) {
+          MirroredStrategy strategy({world, {{"h", 2}}});
+          strategy.UseCrossDeviceOps(
+              world.rank() == 0 ? CrossDeviceOps::kNccl : CrossDeviceOps::kReductionToOneDevice);
+        }) == Texts(2, text));
+}
+
 TEST_CASE("device names of dtrun and of TensorFlow are parsed") {
   CHECK(ParseDevice("cpu") == Device{});
   CHECK(ParseDevice("/cpu:0") == Device{});

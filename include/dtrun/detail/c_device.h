@@ -26,6 +26,13 @@ DTRUN_API dtrun_error* dtrun_communicator_allocate_on_device(
 DTRUN_API dtrun_error* dtrun_communicator_device_backend(
     dtrun_communicator* communicator, int32_t device, const char** backend);
 
+/// Sets the backends to consider for GPU memory, instead of those of the job's option: "auto", a
+/// name, or names with commas between them. The first that works is taken, in dtrun's order. All
+/// ranks pass the same names, before the first use of GPU memory with this communicator. Also for
+/// communicators that are made from it later.
+DTRUN_API dtrun_error* dtrun_communicator_use_device_backends(
+    dtrun_communicator* communicator, const char* names);
+
 /// Returns the error of any enqueued collective on a GPU, as far as this rank knows. After the
 /// caller has waited for its streams, this rank knows all errors. The function does not wait.
 DTRUN_API dtrun_error* dtrun_communicator_check_device(dtrun_communicator* communicator);

@@ -229,6 +229,26 @@ TEST_CASE("one copy per host is refused on a GPU", "[reduction_options]") {
         }) == std::vector<std::string>{refusal, refusal});
 }
 
+TEST_CASE("a strategy chooses how gradients on GPUs are summed", "[reduction_options]") {
+  const auto [ops, expected] = GENERATE(table<CrossDeviceOps, std::string>(
+      {{CrossDeviceOps::kHierarchicalCopy, "cuda_ipc"},
+       {CrossDeviceOps::kReductionToOneDevice, "host_staged"}}));
+  const CrossDeviceOps chosen = ops;
+  const std::string backend = expected;
+  CHECK(OnRanks(2, [&](Communicator& world) {
+          const auto gpu = MakeCudaDevice({.tf32 = false, .workspace_bytes = 1 << 20});
+          MirroredStrategy strategy({world, {{"here", 2}}}, Device{DeviceKind::kCuda, 0});
+          strategy.UseCrossDeviceOps(chosen);
+          PlacedModel model(*gpu);
+          const auto optimizer = strategy.Scope().Distribute(model.optimizer());
+          for (size_t i = 0; i < 3; ++i) model.WriteGradient(i, world.rank(), 0);
+          optimizer->Step();
+          if (DeviceBackend(strategy.replicas(), 0) != backend)
+            throw Error(ErrorCode::kSystem, "backend " + DeviceBackend(strategy.replicas(), 0));
+          gpu->Synchronize();
+        }) == std::vector<std::string>{"", ""});
+}
+
 TEST_CASE("named tensors lie on a GPU", "[reduction_options]") {
   CheckAlike([](Communicator& world, ComputeDevice& device) {
     PlacedModel model(device);
