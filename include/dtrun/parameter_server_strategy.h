@@ -260,8 +260,8 @@ class ParameterServerStrategy : public Strategy {
           std::to_string(index) +
           " of this host; expected one device for all workers of a host, "
           "or one for each");
-    const bool any = devices[0] == "gpu:*" || devices[0] == "cuda:*";
-    const Device device = any ? Device{DeviceKind::kCuda, static_cast<int>(index)}
+    const Device device = IsAnyGpu(devices[0])
+                              ? Device{DeviceKind::kCuda, static_cast<int>(index)}
                               : ParseDevice(devices[devices.size() == 1 ? 0 : index]);
     CheckDevice(device);
     return device;

@@ -91,9 +91,7 @@ class ReplicaDevices {
   Device Of(const StrategyJob& job) const;
 
  private:
-  bool is_any_gpu() const {
-    return names_.size() == 1 && (names_[0] == "gpu:*" || names_[0] == "cuda:*");
-  }
+  bool is_any_gpu() const { return names_.size() == 1 && IsAnyGpu(names_[0]); }
   Device AnyGpu(const StrategyJob& job) const {
     DeviceChoiceInput input;
     input.wish = "cuda";

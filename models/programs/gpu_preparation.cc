@@ -132,8 +132,8 @@ std::unique_ptr<ComputeDevice> MakeChosenDevice(const Context& job, const Prepar
   gpu.fastest_algorithms = !options.first_algorithms;
   const std::string memory = job.option("gpu_memory_bytes").value_or("all");
   if (memory != "all") gpu.memory_bytes = std::stoull(memory);
-  const bool in_host_memory = options.deterministic > 0 || options.adasum ||
-                              options.strategy == "central_storage";
+  const bool in_host_memory =
+      options.deterministic > 0 || options.adasum || options.strategy == "central_storage";
   if (in_host_memory) gpu.parameters = ParameterMemory::kHost;
   return MakeCudaDevice(gpu);
 }
@@ -199,7 +199,7 @@ NamedGpus GpusNamedIn(const std::string& strategy) {
   NamedGpus gpus{strategy, strategy.substr(0, colon), {}};
   if (colon == std::string::npos) return gpus;
   const std::vector<std::string> names = Split(strategy.substr(colon + 1));
-  gpus.any = names[0] == "gpu:*" || names[0] == "cuda:*";
+  gpus.any = dtrun::IsAnyGpu(names[0]);
   // The strategy itself refuses several devices.
   const bool takes_one = gpus.strategy == "one_device" || gpus.strategy == "default";
   if (gpus.any || (takes_one && names.size() > 1)) return gpus;

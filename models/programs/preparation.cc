@@ -121,10 +121,6 @@ Verdict PrepareToTrain(const Context& job, Preparation& ready) {
   return job.rank() == 0 ? CheckFiles(options) : Verdict{};
 }
 
-}  // namespace
-
-namespace {
-
 DType DtypeOf(const std::string& name) {
   if (name == "bf16") return DType::kBF16;
   return name == "f16" ? DType::kF16 : DType::kF32;

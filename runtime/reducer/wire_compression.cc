@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ops/reduce/reduce.h"
+#include "runtime/device/block_device.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -72,23 +73,7 @@ std::shared_ptr<WireFormat> CreateCast(DType wire) { return std::make_shared<Cas
 
 bool IsCompressed(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
 
-bool CarriesFlags(const WireFormat& format) {
-  switch (format.dtype()) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF32:
-    case DType::kF64: return true;
-    case DType::kU8:
-    case DType::kI8:
-    case DType::kU16:
-    case DType::kI16:
-    case DType::kU32:
-    case DType::kI32:
-    case DType::kU64:
-    case DType::kI64:
-    case DType::kBool: return false;
-  }
-  return false;
-}
+// Only floats have an exponent.
+bool CarriesFlags(const WireFormat& format) { return ExponentOf(format.dtype()) != 0; }
 
 }  // namespace dtrun::runtime

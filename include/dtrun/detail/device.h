@@ -37,6 +37,9 @@ struct Device {
   }
 };
 
+/// True for "gpu:*" and "cuda:*", which name a GPU for each replica of a host.
+inline bool IsAnyGpu(const std::string& name) { return name == "gpu:*" || name == "cuda:*"; }
+
 /// Parses the name of a device: "cpu", "cpu:0", "cuda:N", or the TensorFlow names "/cpu:0" and
 /// "/gpu:N" ("GPU:N"). kInvalidArgument for any other name.
 inline Device ParseDevice(const std::string& name) {
