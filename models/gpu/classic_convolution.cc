@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "models/gpu/convolution_way.h"
+#include "models/gpu/convolution.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/gpu/convolution_way.h"
 #include "models/gpu/trial.h"
 #include "models/message_text.h"
 

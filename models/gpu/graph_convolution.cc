@@ -15,7 +15,7 @@
 #include <set>
 #include <utility>
 
-#include "models/gpu/convolution_way.h"
+#include "models/gpu/convolution.h"
 #include "models/gpu/cudnn.h"
 #include "models/message_text.h"
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "models/gpu/convolution.h"
-#include "models/gpu/convolution_way.h"
 #include "tests/models/gpu/kernel_rig.h"
 
 namespace dtrun::testing {
