@@ -22,6 +22,7 @@ constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
 constexpr char kTimeline[] = "DTRUN_TIMELINE";
 constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 constexpr char kServers[] = "DTRUN_PARAMETER_SERVERS";
+constexpr char kEvaluator[] = "DTRUN_EVALUATOR";
 constexpr char kSecretFile[] = "DTRUN_JOB_SECRET_FILE";
 
 constexpr int kMostRanks = 1'000'000;  // also the limit of all other counts here
@@ -75,6 +76,7 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (launch.verbose) environment.emplace_back(kVerbose, "1");
   if (launch.timeline) environment.emplace_back(kTimeline, "1");
   if (launch.servers > 0) environment.emplace_back(kServers, Text(launch.servers));
+  if (launch.evaluator) environment.emplace_back(kEvaluator, "1");
   if (!launch.secret_file.empty()) environment.emplace_back(kSecretFile, launch.secret_file);
   if (launch.rank >= 0) environment.emplace_back(kRank, Text(launch.rank));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
@@ -84,8 +86,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,      kVersion, kHosts,        kColumns,      kThreads, kBind,       kVerbose,
-      kTimeline, kRank,    kShutdownNote, kFlightFolder, kServers, kSecretFile,
+      kJob,      kVersion, kHosts,        kColumns,      kThreads, kBind,      kVerbose,
+      kTimeline, kRank,    kShutdownNote, kFlightFolder, kServers, kEvaluator, kSecretFile,
   };
   return names;
 }
@@ -107,6 +109,7 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
     Refuse(
         kServers, Text(launch.servers),
         Text("fewer parameter servers than the ", RankCount(launch.hosts), " ranks"));
+  launch.evaluator = get(kEvaluator).value_or("") == "1";
   launch.secret_file = get(kSecretFile).value_or("");
   if (get(kRank)) launch.rank = ReadCount(get, kRank);
   if (launch.rank >= RankCount(launch.hosts))

@@ -39,7 +39,8 @@ struct LaunchEnv {
   /// other ranks. Such a job has no collectives between its ranks, and no MPI. 0: a job without
   /// servers.
   int servers = 0;
-  int rank = -1;  ///< of this process, if there is no MPI; -1: ask MPI
+  bool evaluator = false;  ///< with servers: the last rank is no worker, but evaluates
+  int rank = -1;           ///< of this process, if there is no MPI; -1: ask MPI
   /// File on this host with 32 random bytes, for a job with servers. Only the ranks of the job can
   /// read it. "": none. The agent writes the file, and the wrapper names it.
   std::string secret_file = {};

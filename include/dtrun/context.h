@@ -48,6 +48,8 @@ class [[nodiscard]] Context {
   /// which hold the variables. In most jobs it is 0. In a job with parameter servers, the world of
   /// each rank has only that rank: see parameter_server.h.
   int parameter_servers() const { return dtrun_context_parameter_servers(handle_.get()); }
+  /// True if TF_CONFIG gives a job with parameter servers an evaluator, the last rank.
+  bool has_evaluator() const { return dtrun_context_has_evaluator(handle_.get()) != 0; }
 
   /// The hosts, in the order of the host list.
   std::vector<Host> hosts() const {

@@ -211,7 +211,7 @@ class ParameterServer {
     told.max_staleness = options_.max_staleness.value_or(UINT64_MAX);
     told.min_partition_bytes = options_.partitioner.ToC();
     told.workers = WorkersOf(job_, options_);
-    told.readers = options_.evaluator ? 1 : 0;
+    told.readers = HasEvaluator(job_, options_) ? 1 : 0;
     dtrun_parameter_server* server = nullptr;
     detail::Check(
         dtrun_parameter_server_create(job_.handle(), list.data(), list.size(), &told, &server));

@@ -327,6 +327,17 @@ inline const std::vector<std::string>& StrategyNames() {
   return names;
 }
 
+/// The devices after the name of a strategy: "one_device:cpu" -> {"cpu"}. Empty if there are none.
+inline DeviceNames DeviceNamesIn(const std::string& spec) {
+  DeviceNames names;
+  for (size_t at = spec.find(':'); at != std::string::npos;) {
+    const size_t comma = spec.find(',', at + 1);
+    names.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));
+    at = comma;
+  }
+  return names;
+}
+
 /// Makes a strategy from its name, with devices after the name if the strategy takes devices:
 /// "mirrored", "one_device:cpu", "central_storage:cpu,cpu", "multi_worker_mirrored:gpu:*",
 /// "parameter_server:cuda:0". Collective; all ranks get the same error. With `own`, the device of
@@ -339,14 +350,8 @@ inline const std::vector<std::string>& StrategyNames() {
 inline std::unique_ptr<Strategy> MakeStrategy(
     const StrategyJob& job, const std::string& spec,
     const std::optional<Device>& own = std::nullopt) {
-  const size_t colon = spec.find(':');
-  const std::string name = spec.substr(0, colon);
-  DeviceNames names;
-  for (size_t at = colon; at != std::string::npos;) {
-    const size_t comma = spec.find(',', at + 1);
-    names.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));
-    at = comma;
-  }
+  const std::string name = spec.substr(0, spec.find(':'));
+  const DeviceNames names = DeviceNamesIn(spec);
   if (name == "parameter_server") {
     if (job.context == nullptr || job.context->parameter_servers() == 0)
       detail::RefuseStrategy(name, "this job has no parameter servers; start it with dtrun --ps N");

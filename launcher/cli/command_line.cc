@@ -181,6 +181,7 @@ Request ReadRequest(const std::vector<std::string>& arguments, const Surrounding
   request.settings = MergeSettings(all);
   request.options = UnderstandSettings(request.settings);
   request.options.program = line.program;
+  TakeRoles(request.options, surroundings);
   if (!request.options.json.empty() && request.options.action != Action::kDryRun)
     throw UsageError("--json needs --dry-run; add --dry-run");
   if (line.program.empty() && NeedsProgram(request.options.action))

@@ -182,13 +182,20 @@ std::string HostOfTask(const json& task, const std::string& job) {
   return name;
 }
 
-void AddTasks(const json& cluster, const std::string& job, std::vector<Host>& hosts) {
-  const auto tasks = cluster.find(job);
-  if (tasks == cluster.end()) return;
-  if (!tasks->is_array())
+// Adds the hosts of the tasks of `job` to `tasks`.
+void AddTasks(const json& cluster, const std::string& job, std::vector<std::string>& tasks) {
+  const auto list = cluster.find(job);
+  if (list == cluster.end()) return;
+  if (!list->is_array())
     throw UsageError(Text(kName, ": cluster.", job, " is not a list of \"host:port\""));
-  for (const json& task : *tasks) {
-    const std::string name = HostOfTask(task, job);
+  for (const json& task : *list) tasks.push_back(HostOfTask(task, job));
+}
+
+// One slot for each task. The ranks of a host come together, so they are in the order of the tasks
+// only if equal hosts stand together.
+std::vector<Host> HostsOf(const std::vector<std::string>& tasks) {
+  std::vector<Host> hosts;
+  for (const std::string& name : tasks) {
     const auto known = std::find_if(
         hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == name; });
     if (known == hosts.end()) {
@@ -197,39 +204,73 @@ void AddTasks(const json& cluster, const std::string& job, std::vector<Host>& ho
       ++known->slots;
     }
   }
+  return hosts;
+}
+
+// The host of each rank that is no worker must be the host of its task.
+void CheckOrder(const TfConfig& config, const std::vector<std::string>& tasks) {
+  std::vector<std::string> ranks;
+  for (const Host& host : config.hosts) ranks.insert(ranks.end(), host.slots, host.name);
+  const size_t servers = static_cast<size_t>(config.servers);
+  const bool equal = std::equal(tasks.begin(), tasks.begin() + config.servers, ranks.begin());
+  if (!equal || (config.evaluator && ranks.back() != tasks.back()))
+    throw UsageError(Text(
+        kName, ": ", !equal ? "ps" : "evaluator",
+        " shares a host with other tasks in a way that dtrun cannot number; expected the ", servers,
+        servers == 1 ? " parameter server" : " parameter servers",
+        " on the first hosts, and an evaluator on the last"));
 }
 
 }  // namespace
 
-std::vector<Host> TfConfigHosts(const std::string& text) {
-  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object())
+TfConfig ReadTfConfig(const std::string& text) {
+  const json read = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!read.is_object())
     throw UsageError(Text(kName, ' ', Excerpt(text), ": expected a JSON object"));
-  const auto cluster = config.find("cluster");
-  if (cluster == config.end()) return {};
+  const auto cluster = read.find("cluster");
+  if (cluster == read.end()) return {};
   if (!cluster->is_object())
     throw UsageError(Text(kName, ": cluster is not an object of lists of \"host:port\""));
-  if (cluster->contains("ps"))
+  TfConfig config;
+  std::vector<std::string> tasks;
+  AddTasks(*cluster, "ps", tasks);
+  config.servers = static_cast<int>(tasks.size());
+  for (const char* job : {"chief", "master", "worker"}) AddTasks(*cluster, job, tasks);
+  const size_t trained = tasks.size();
+  AddTasks(*cluster, "evaluator", tasks);
+  config.evaluator = tasks.size() > trained;
+  if (tasks.size() > trained + (config.servers > 0 ? 1 : 0))
     throw UsageError(Text(
         kName,
-        ": the cluster has parameter servers (ps); expected chief, master and worker; start "
-        "parameter servers with dtrun --ps N and the hosts from -H"));
-  std::vector<Host> hosts;
-  for (const char* job : {"chief", "master", "worker"}) AddTasks(*cluster, job, hosts);
-  return hosts;
+        ": cluster.evaluator: expected one evaluator, in a cluster with parameter servers (ps); "
+        "start another evaluator as a program of its own"));
+  if (config.servers > 0 && trained == static_cast<size_t>(config.servers))
+    throw UsageError(
+        Text(kName, ": the cluster has parameter servers, but no chief and no worker"));
+  config.hosts = HostsOf(tasks);
+  CheckOrder(config, tasks);
+  return config;
 }
 
 std::string WriteTfConfig(
-    const std::vector<base::HostSlots>& hosts, const std::string& first_host, int rank,
-    int first_port) {
-  std::vector<std::string> workers;
+    const std::vector<base::HostSlots>& hosts, const TfRoles& roles, const std::string& first_host,
+    int rank, int first_port) {
+  std::vector<std::string> tasks;
   for (const base::HostSlots& host : hosts)
     for (int slot = 0; slot < host.slots; ++slot)
-      workers.push_back(
+      tasks.push_back(
           Text(host.name == hosts[0].name ? first_host : host.name, ':', first_port + slot));
-  const json config = {
-      {"cluster", {{"worker", workers}}}, {"task", {{"type", "worker"}, {"index", rank}}}};
-  return config.dump();
+  const int workers_end = static_cast<int>(tasks.size()) - (roles.evaluator ? 1 : 0);
+  const auto part = [&](int from, int to) {
+    return std::vector<std::string>(tasks.begin() + from, tasks.begin() + to);
+  };
+  json cluster = {{"worker", part(roles.servers, workers_end)}};
+  if (roles.servers > 0) cluster["ps"] = part(0, roles.servers);
+  if (roles.evaluator) cluster["evaluator"] = part(workers_end, workers_end + 1);
+  json task = {{"type", "worker"}, {"index", rank - roles.servers}};
+  if (rank < roles.servers) task = {{"type", "ps"}, {"index", rank}};
+  if (rank >= workers_end) task = {{"type", "evaluator"}, {"index", 0}};
+  return json{{"cluster", cluster}, {"task", task}}.dump();
 }
 
 }  // namespace dtrun::launcher

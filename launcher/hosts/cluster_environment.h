@@ -23,17 +23,31 @@ std::vector<int> ExpandTaskCounts(const std::string& text);
 /// the variable.
 std::vector<Host> SlurmHosts(const std::string& node_list, const std::string& tasks_per_node);
 
-/// The hosts of a TF_CONFIG (JSON), with one slot for each chief, master and worker, in that order.
-/// Empty if TF_CONFIG describes no cluster. Throws UsageError for any other text. Also throws for a
-/// cluster with parameter servers, because --ps starts those.
-///   {"cluster": {"worker": ["h1:2222", "h1:2223", "h2:2222"]}}  ->  {{"h1", 2}, {"h2", 1}}
-std::vector<Host> TfConfigHosts(const std::string& text);
+/// The cluster of a TF_CONFIG.
+struct TfConfig {
+  std::vector<Host> hosts;  ///< one slot for each ps, chief, master, worker and evaluator, in order
+  int servers = 0;          ///< parameter servers (ps), the first ranks
+  bool evaluator = false;   ///< the last rank is the evaluator
+};
 
-/// The TF_CONFIG of rank `rank`. Each rank is a worker on its host. The ports count up from
-/// `first_port` on each host. `first_host` is the address of the first host for the other hosts.
+/// Reads a TF_CONFIG (JSON). No hosts if TF_CONFIG describes no cluster. Throws UsageError for any
+/// other text. Also throws if ranks on the hosts would not begin with the parameter servers and end
+/// with the evaluator, because ranks are numbered by host.
+///   {"cluster": {"worker": ["h1:2222", "h1:2223", "h2:2222"]}}  ->  {{"h1", 2}, {"h2", 1}}
+TfConfig ReadTfConfig(const std::string& text);
+
+/// The ranks of a job that are no workers: the first ones are parameter servers, the last one may
+/// be an evaluator.
+struct TfRoles {
+  int servers = 0;
+  bool evaluator = false;
+};
+
+/// The TF_CONFIG of rank `rank`. The ports count up from `first_port` on each host. `first_host` is
+/// the address of the first host for the other hosts.
 std::string WriteTfConfig(
-    const std::vector<base::HostSlots>& hosts, const std::string& first_host, int rank,
-    int first_port);
+    const std::vector<base::HostSlots>& hosts, const TfRoles& roles, const std::string& first_host,
+    int rank, int first_port);
 
 }  // namespace dtrun::launcher
 

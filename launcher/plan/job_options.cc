@@ -28,10 +28,14 @@ std::vector<Host> FromHostfile(const Options& options, const Surroundings& surro
 }
 
 // In a rank of an outer job, TF_CONFIG describes the outer job.
-std::vector<Host> FromTfConfig(const Options&, const Surroundings& surroundings) {
+TfConfig TfConfigOf(const Surroundings& surroundings) {
   const auto text = surroundings.get("TF_CONFIG");
   if (!text || text->empty() || surroundings.get("DTRUN_JOB")) return {};
-  return TfConfigHosts(*text);
+  return ReadTfConfig(*text);
+}
+
+std::vector<Host> FromTfConfig(const Options&, const Surroundings& surroundings) {
+  return TfConfigOf(surroundings).hosts;
 }
 
 std::vector<Host> FromSlurm(const Options&, const Surroundings& surroundings) {
@@ -57,6 +61,23 @@ std::string ReadNamedFile(
   } catch (const UsageError& error) {
     throw UsageError(Text(what, ' ', error.what()));
   }
+}
+
+void TakeRoles(Options& options, const Surroundings& surroundings) {
+  if (!options.hosts.empty() || !options.hostfile.empty()) return;
+  const TfConfig config = TfConfigOf(surroundings);
+  if (config.servers == 0) return;
+  const int tasks = static_cast<int>(SlotCount(config.hosts));
+  if (options.servers > 0 && options.servers != config.servers)
+    throw UsageError(Text(
+        "--ps ", options.servers, ": expected ", config.servers,
+        ", the number of parameter servers in TF_CONFIG, or no --ps"));
+  if (options.ranks > 0 && options.ranks != tasks)
+    throw UsageError(Text(
+        "-np ", options.ranks, ": expected ", tasks,
+        ", the number of tasks in TF_CONFIG, or no -np"));
+  options.servers = config.servers;
+  options.evaluator = config.evaluator;
 }
 
 std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings) {

@@ -40,7 +40,8 @@ struct Options {
   int slots_per_host = 0;  ///< of hosts without a number of slots; 0: one
   bool oversubscribe = false;
   const LaunchEngine* engine = LaunchEngines().front();  ///< starts the ranks
-  int servers = 0;  ///< number of ranks that hold variables; the first ranks
+  int servers = 0;         ///< number of ranks that hold variables; the first ranks
+  bool evaluator = false;  ///< with servers: the last rank is no worker (TF_CONFIG)
 
   // Resources of a rank.
   Bind bind = Bind::kAuto;
@@ -93,6 +94,10 @@ std::string ReadNamedFile(
 /// - this host, with --slots-per-host or -np slots.
 ///
 /// Empty if no source gives the number of ranks. Throws UsageError.
+///
+/// If the hosts come from TF_CONFIG, TakeRoles has set `servers` and `evaluator` to those of its
+/// cluster before. TakeRoles throws UsageError if --ps or -np contradicts a cluster with servers.
+void TakeRoles(Options& options, const Surroundings& surroundings);
 std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings);
 
 }  // namespace dtrun::launcher

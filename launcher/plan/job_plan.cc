@@ -135,7 +135,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
           .bind = BindName(options.bind),
           .verbose = options.verbose,
           .timeline = !options.timeline.empty(),
-          .servers = options.servers}))
+          .servers = options.servers,
+          .evaluator = options.evaluator}))
     SetForAll(name, value, plan);
   for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
   SayRendezvous(plan.job, plan);

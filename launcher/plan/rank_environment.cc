@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "launcher/hosts/cluster_environment.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -22,7 +21,7 @@ constexpr size_t kMaxVariable = 128 * 1024;  // MAX_ARG_STRLEN of the kernel
 
 base::Environment RankVariables(
     const std::vector<base::HostSlots>& hosts, int rank, const std::string& master_address,
-    int master_port) {
+    int master_port, const TfRoles& roles) {
   const int host = base::HostOfRank(hosts, rank);
   int first_of_host = 0;
   for (int i = 0; i < host; ++i) first_of_host += hosts[static_cast<size_t>(i)].slots;
@@ -32,7 +31,7 @@ base::Environment RankVariables(
       {"LOCAL_RANK", Text(rank - first_of_host)},
       {"LOCAL_WORLD_SIZE", Text(hosts[static_cast<size_t>(host)].slots)},
   };
-  const std::string config = WriteTfConfig(hosts, master_address, rank, master_port + 1);
+  const std::string config = WriteTfConfig(hosts, roles, master_address, rank, master_port + 1);
   if (config.size() + sizeof "TF_CONFIG=" < kMaxVariable)
     variables.emplace_back("TF_CONFIG", config);
   return variables;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/hosts/cluster_environment.h"
 
 namespace dtrun::launcher {
 
@@ -14,11 +15,11 @@ inline constexpr char kMasterAddress[] = "MASTER_ADDR";
 inline constexpr char kMasterPort[] = "MASTER_PORT";
 
 /// The variables by which programs of other frameworks find their rank: RANK, WORLD_SIZE,
-/// LOCAL_RANK, LOCAL_WORLD_SIZE and TF_CONFIG. In TF_CONFIG, each rank is a worker, and the ports
+/// LOCAL_RANK, LOCAL_WORLD_SIZE and TF_CONFIG. In TF_CONFIG, each rank has its role, and the ports
 /// follow `master_port`. If TF_CONFIG is too long for a variable, it is left out.
 base::Environment RankVariables(
     const std::vector<base::HostSlots>& hosts, int rank, const std::string& master_address,
-    int master_port);
+    int master_port, const TfRoles& roles = {});
 
 /// The names of all variables that RankVariables and dtrun set for a rank's program. An inner job
 /// must not inherit them from an outer dtrun.

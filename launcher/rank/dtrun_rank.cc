@@ -121,8 +121,9 @@ void KeepSharedMemoryIn(const std::string& memory, const std::string& disk, int 
 void SetRankVariables(const base::LaunchEnv& launch, int rank) {
   const int port =
       static_cast<int>(base::ParseInteger(ProcessEnv(kMasterPort).value_or("")).value_or(0));
-  for (const auto& [name, value] :
-       RankVariables(launch.hosts, rank, ProcessEnv(kMasterAddress).value_or(""), port))
+  for (const auto& [name, value] : RankVariables(
+           launch.hosts, rank, ProcessEnv(kMasterAddress).value_or(""), port,
+           {launch.servers, launch.evaluator}))
     SetEnv(name, value);
 }
 

@@ -1,5 +1,6 @@
 #include "models/programs/parameter_program.h"
 
+#include <dtrun/strategies.h>
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
@@ -57,6 +58,10 @@ std::string ErrorWithServers(const ParameterOptions& options) {
     return "--deterministic: gradients reach parameter servers in any order; expected no "
            "--deterministic";
   if (train.dtype == "f16") return "--dtype f16: with parameter servers, expected f32 or bf16";
+  if (train.strategy != "parameter_server" && train.device != "auto")
+    return Text(
+        "--device ", train.device, ": given with --strategy ", train.strategy,
+        ", which names devices; expected one of the two");
   if (train.largest_batch) return "--batch-size auto: with parameter servers, expected a number";
   if (train.adasum)
     return "--adasum: workers of parameter servers do not wait for each other; expected no "
@@ -118,9 +123,12 @@ ParameterOptions ReadParameterOptions(int argc, const char* const* argv) {
 
 namespace {
 
-// The devices of the workers: of `cuda`, a GPU by the number of the worker on its host. `auto` is
-// the CPU.
-std::vector<std::string> DevicesOf(const Context& job, const std::string& wish) {
+// The devices of the workers, in the strategy's name or of --device. `cuda` is a GPU by the number
+// of the worker on its host. `auto` is the CPU.
+std::vector<std::string> DevicesOf(const Context& job, const TrainOptions& train) {
+  const DeviceNames named = DeviceNamesIn(train.strategy);
+  if (!named.empty()) return named;
+  const std::string& wish = train.device;
   if (wish.rfind("cuda:", 0) == 0) return {wish};
   if (wish != "cuda") return {};
   const int first = std::max(job.rank() - job.local_rank(), job.parameter_servers());
@@ -384,9 +392,7 @@ int TrainWithServers(Context& job, const std::string& program, const ParameterOp
         train.checkpoint_dir, train.checkpoint_every, train.keep_checkpoints, train.resume};
     strategy.emplace(
         job, ParameterStrategyOptions{
-                 .servers = servers,
-                 .checkpoints = checkpoints,
-                 .devices = DevicesOf(job, train.device)});
+                 .servers = servers, .checkpoints = checkpoints, .devices = DevicesOf(job, train)});
   }
   ready.device = strategy ? MakeDevice(*strategy) : MakeCpuDevice();
   try {

@@ -17,7 +17,10 @@ namespace dtrun::models {
 struct ParameterOptions {
   ParsedOptions parsed;
   ParameterServerOptions servers;  ///< without the number of steps
-  bool has_servers() const { return parsed.options.strategy == "parameter_server"; }
+  bool has_servers() const {
+    const std::string& strategy = parsed.options.strategy;
+    return strategy.substr(0, strategy.find(':')) == "parameter_server";
+  }
 };
 /// If an option does not fit the strategy, `parsed` has the error.
 ParameterOptions ReadParameterOptions(int argc, const char* const* argv);

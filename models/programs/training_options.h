@@ -26,7 +26,7 @@ struct TrainOptions {
   double cooldown = 0.25;      ///< last fraction of training, in which the rate falls to 0
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
-  /// In the form of MakeStrategy, or "parameter_server".
+  /// In the form of MakeStrategy.
   std::string strategy = "multi_worker_mirrored";
   std::string network = "C";      ///< one of TrainableNetworks()
   std::string loop = "fit";       ///< or "custom"

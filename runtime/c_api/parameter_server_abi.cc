@@ -100,6 +100,11 @@ int32_t dtrun_context_parameter_servers(const dtrun_context* context) {
   return servers ? servers->servers : 0;
 }
 
+int32_t dtrun_context_has_evaluator(const dtrun_context* context) {
+  const auto& servers = context->context.servers();
+  return servers && servers->evaluator ? 1 : 0;
+}
+
 dtrun_error* dtrun_parameter_server_create(
     dtrun_context* context, const dtrun_tensor* variables, size_t variable_count,
     const dtrun_parameter_server_options* options, dtrun_parameter_server** server) {

@@ -76,7 +76,7 @@ class InitNote {
 Context::Context(
     const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given,
     const ops::MpiHandle& handle)
-    : launch_(WantsToBeAlone(get) ? std::nullopt : base::ReadLaunchEnv(get)),
+    : launch_(WantsToBeAlone(get) ? std::nullopt : LaunchOf(get)),
       options_(base::ReadOptions(get, given)) {
   terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
   const InitNote note(launch_, options_, handle);
@@ -102,6 +102,7 @@ void Context::FindServers(const base::GetEnv& get) {
   servers.rank = topology().rank;
   servers.size = topology().size;
   servers.servers = launch_->servers;
+  servers.evaluator = launch_->evaluator;
   servers.host_of_rank = job_.placement.host_of_rank;
   for (const base::HostSlots& host : hosts()) servers.host_names.push_back(host.name);
   servers.timeout = std::chrono::seconds(options_.timeout_s);

@@ -1,11 +1,13 @@
 #include "runtime/job/join_by_hand.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "base/version.h"
 #include "dtrun/error.h"
 
 namespace dtrun::runtime {
@@ -62,16 +64,19 @@ std::string HostsOf(const TfCluster& cluster) {
   return base::Join(items, ",");
 }
 
-std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& machine) {
-  const int size = static_cast<int>(cluster.addresses.size());
-  if (size == 0) return std::nullopt;
-  if (size == 1) return JoinPlan{};
+// Throws unless this process is a task, and all tasks are on this host.
+void CheckTasks(const TfCluster& cluster, const Machine& machine) {
+  const size_t size = cluster.addresses.size();
+  const std::vector<std::string> options =
+      cluster.servers == 0 ? std::vector<std::string>{}
+                           : std::vector<std::string>{"--ps", Text(cluster.servers)};
   if (cluster.rank < 0)
     throw Error(
-        ErrorCode::kInvalidArgument, Text(
-                                         "environment variable TF_CONFIG has ", size,
-                                         " tasks, but no task.type and task.index for this process",
-                                         InsteadType(DtrunLine(HostsOf(cluster), {}, machine))));
+        ErrorCode::kInvalidArgument,
+        Text(
+            "environment variable TF_CONFIG has ", size,
+            " tasks, but no task.type and task.index for this process",
+            InsteadType(DtrunLine(HostsOf(cluster), options, machine))));
   for (const std::string& address : cluster.addresses)
     if (!machine.is_own(HostOfAddress(address)))
       throw Error(
@@ -79,11 +84,22 @@ std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& 
           Text(
               "TF_CONFIG names ", HostOfAddress(address),
               ", which is not this host, and no launcher has started the ranks",
-              InsteadType(DtrunLine(HostsOf(cluster), {}, machine))));
+              InsteadType(DtrunLine(HostsOf(cluster), options, machine))));
+}
+
+std::string MeetingOf(const TfCluster& cluster) {
+  return "TF_CONFIG " + base::Join(cluster.addresses, ",");
+}
+
+std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& machine) {
+  const int size = static_cast<int>(cluster.addresses.size());
+  if (size == 0) return std::nullopt;
+  if (size == 1) return JoinPlan{};
+  CheckTasks(cluster, machine);
   return JoinPlan{
       .way = Way::kLocal,
       .description = "by TF_CONFIG, on this host",
-      .meeting = "TF_CONFIG " + base::Join(cluster.addresses, ","),
+      .meeting = MeetingOf(cluster),
       .rank = cluster.rank,
       .size = size};
 }
@@ -182,6 +198,25 @@ std::string InsteadType(const std::string& line) {
   return Text("; type instead: ", line, "   (set DTRUN_ALONE=1 for a world of one)");
 }
 
+std::optional<base::LaunchEnv> LaunchByTfConfig(const base::GetEnv& get, const Machine& machine) {
+  const std::optional<std::string> config = ValueOf(get, "TF_CONFIG");
+  const TfCluster cluster = config ? ReadTfCluster(*config) : TfCluster{};
+  if (cluster.servers == 0) return std::nullopt;
+  CheckTasks(cluster, machine);
+  const int size = static_cast<int>(cluster.addresses.size());
+  if (cluster.servers + (cluster.evaluator ? 1 : 0) >= size)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "environment variable TF_CONFIG: the cluster has no chief and no worker");
+  return base::LaunchEnv{
+      .job = Text("tf-", std::hash<std::string>()(MeetingOf(cluster))),
+      .version = base::kVersion,
+      .hosts = {{machine.host_name, size}},
+      .servers = cluster.servers,
+      .evaluator = cluster.evaluator,
+      .rank = cluster.rank};
+}
+
 std::optional<JoinPlan> PlanByHand(const base::GetEnv& get, const Machine& machine) {
   const std::optional<std::string> config = ValueOf(get, "TF_CONFIG");
   const TfCluster cluster = config ? ReadTfCluster(*config) : TfCluster{};
@@ -231,6 +266,8 @@ void AddTasks(const json& cluster, const std::string& job, TfCluster& read) {
 }
 
 int ReadIndex(const json& task, const std::string& type, size_t tasks) {
+  if (tasks == 0)
+    Refuse(Text("task.type is ", Excerpt(type), ", but cluster.", type, " has no task"));
   const auto index = task.find("index");
   // Some programs write the index as text.
   const auto number = index == task.end()          ? std::nullopt
@@ -261,23 +298,27 @@ TfCluster ReadTfCluster(const std::string& text) {
   const auto cluster = config.find("cluster");
   if (cluster == config.end()) return {};
   if (!cluster->is_object()) Refuse("cluster is not an object of lists of \"host:port\"");
-  if (cluster->contains("ps"))
-    Refuse(
-        "the cluster has parameter servers (ps); expected chief, master and worker; start "
-        "parameter servers with dtrun --ps N");
   const auto task = config.find("task");
   const bool has_task = task != config.end() && task->is_object();
   const std::string type =
       has_task && task->contains("type") && task->at("type").is_string() ? task->at("type") : "";
   TfCluster read;
-  for (const char* job : {"chief", "master", "worker"}) {
+  for (const std::string job : {"ps", "chief", "master", "worker", "evaluator"}) {
     const size_t before = read.addresses.size();
     AddTasks(*cluster, job, read);
+    if (job == "ps") read.servers = static_cast<int>(read.addresses.size());
+    if (job == "evaluator") read.evaluator = read.addresses.size() > before;
+    if (job == "evaluator" && read.addresses.size() > before + (read.servers > 0 ? 1 : 0))
+      Refuse(
+          "cluster.evaluator: expected one evaluator, in a cluster with parameter servers (ps); "
+          "start another evaluator as a program of its own");
     if (type == job)
       read.rank = static_cast<int>(before) + ReadIndex(*task, type, read.addresses.size() - before);
   }
   if (has_task && read.rank < 0 && read.addresses.size() > 1)
-    Refuse(Text("task.type is ", Excerpt(type), "; expected chief, master or worker"));
+    Refuse(Text(
+        "task.type is ", Excerpt(type),
+        "; expected ps, chief, master, worker or evaluator"));
   return read;
 }
 

@@ -15,6 +15,10 @@ namespace dtrun::runtime {
 /// describe no job; kAlone if they describe a single rank. Throws the errors of PlanJoin.
 std::optional<JoinPlan> PlanByHand(const base::GetEnv& get, const Machine& machine);
 
+/// The launch that a TF_CONFIG with parameter servers describes, for processes started by hand on
+/// one host. nullopt if there is no such TF_CONFIG. Throws the errors of PlanJoin.
+std::optional<base::LaunchEnv> LaunchByTfConfig(const base::GetEnv& get, const Machine& machine);
+
 /// The value of a variable; nullopt if the variable is not set or is empty.
 std::optional<std::string> ValueOf(const base::GetEnv& get, const std::string& name);
 
@@ -29,13 +33,16 @@ std::string InsteadType(const std::string& line);
 
 /// The ranks that a TF_CONFIG describes.
 struct TfCluster {
-  std::vector<std::string> addresses;  ///< "host:port" by rank: chief, master, workers
+  std::vector<std::string> addresses;  ///< "host:port" by rank: ps, chief, master, workers,
+                                       ///< evaluator
   int rank = -1;                       ///< of this process; -1: not given
+  int servers = 0;                     ///< parameter servers (ps), the first ranks
+  bool evaluator = false;              ///< the last rank is the evaluator
 };
 
 /// Reads a TF_CONFIG. No addresses if the text has no cluster. Throws Error kInvalidArgument if the
-/// text is no TF_CONFIG, if the cluster has parameter servers, or if the task is not in the
-/// cluster.
+/// text is no TF_CONFIG, if the task is not in the cluster, or if the cluster has several
+/// evaluators or one without parameter servers.
 ///   {"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:1"]}, "task": {"type": "worker", "index":
 ///   1}}  ->  {a:1, a:2, b:1}, rank 2
 TfCluster ReadTfCluster(const std::string& text);

@@ -59,7 +59,7 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
     if (launch.rank >= 0)
       return {
           .way = Way::kApart,
-          .description = "by dtrun, to parameter servers",
+          .description = "to parameter servers",
           .rank = launch.rank,
           .size = ranks};
     throw Error(
@@ -123,6 +123,11 @@ void RefuseSlurm(const base::GetEnv& get, const Machine& machine) {
 
 bool WantsToBeAlone(const base::GetEnv& get) {
   return NumberOf(get, kAlone, 0, 1).value_or(0) == 1;
+}
+
+std::optional<base::LaunchEnv> LaunchOf(const base::GetEnv& get) {
+  const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(get);
+  return launch ? launch : LaunchByTfConfig(get, ThisMachine());
 }
 
 JoinPlan PlanJoin(

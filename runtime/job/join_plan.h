@@ -44,6 +44,10 @@ struct JoinPlan {
 /// Throws Error kInvalidArgument if the value is neither 0 nor 1.
 bool WantsToBeAlone(const base::GetEnv& get);
 
+/// The launch of this process: by dtrun, or of a TF_CONFIG with parameter servers. nullopt if there
+/// is none. Throws the errors of PlanJoin.
+std::optional<base::LaunchEnv> LaunchOf(const base::GetEnv& get);
+
 /// Plans from the environment alone. Unless DTRUN_ALONE=1, an environment that describes several
 /// ranks never becomes a world of one. Throws Error kInvalidArgument if variables are missing or
 /// contradict each other. Throws kUnavailable, with the command line to type instead, if the ranks

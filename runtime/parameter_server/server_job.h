@@ -57,6 +57,7 @@ std::string ServerProof(const std::string& secret, const std::string& both);
 struct ServerJob {
   std::string job;  ///< a random, unique name
   int rank = 0, size = 1, servers = 1;
+  bool evaluator = false;               ///< the last rank is no worker, but evaluates
   std::vector<int> host_of_rank;        ///< by rank
   std::vector<std::string> host_names;  ///< by host
   TcpPlace first;                       ///< of server 0; unused if all ranks share a host

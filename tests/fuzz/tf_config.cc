@@ -10,8 +10,13 @@ using namespace dtrun;
 FUZZ_TARGET(tf_config) {
   const std::string text = fuzz::TextOf(data, size);
   fuzz::TakesOrRefuses([&] {
-    for (const launcher::Host& host : launcher::TfConfigHosts(text))
+    const launcher::TfConfig config = launcher::ReadTfConfig(text);
+    int slots = 0;
+    for (const launcher::Host& host : config.hosts) {
       fuzz::Expect(!launcher::RefusalOfHost(host.name) && host.slots > 0);
+      slots += host.slots;
+    }
+    fuzz::Expect(config.servers == 0 || config.servers + (config.evaluator ? 1 : 0) < slots);
   });
   fuzz::TakesOrRefuses([&] {
     const runtime::TfCluster cluster = runtime::ReadTfCluster(text);

@@ -57,6 +57,19 @@ TEST_CASE("a rank gets the variables of PyTorch and TensorFlow") {
                         R"("task":{"index":3,"type":"worker"}})"}});
 }
 
+TEST_CASE("TF_CONFIG tells each rank of a job with parameter servers its role") {
+  const std::vector<base::HostSlots> hosts = {{"h1", 2}, {"h2", 2}};
+  const auto config = [&](int rank) {
+    return RankVariables(hosts, rank, "m", 100, {.servers = 1, .evaluator = true}).back().second;
+  };
+  const std::string cluster =
+      R"({"cluster":{"evaluator":["h2:102"],"ps":["m:101"],"worker":["m:102","h2:101"]},"task":)";
+  CHECK(config(0) == cluster + R"({"index":0,"type":"ps"}})");
+  CHECK(config(1) == cluster + R"({"index":0,"type":"worker"}})");
+  CHECK(config(2) == cluster + R"({"index":1,"type":"worker"}})");
+  CHECK(config(3) == cluster + R"({"index":0,"type":"evaluator"}})");
+}
+
 TEST_CASE("TF_CONFIG is left out if it does not fit into a variable") {
   CHECK(RankVariables({{"host", 100'000}}, 7, "m", 100).size() == 4);
 }

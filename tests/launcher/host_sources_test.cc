@@ -100,19 +100,55 @@ TEST_CASE("task counts that do not match the nodes of an allocation are refused"
 }
 
 TEST_CASE("TF_CONFIG gives one slot for each chief and worker") {
+  const TfConfig config =
+      ReadTfConfig(R"({"cluster": {"worker": ["b:1", "a:2"], "chief": ["a:1"]}, "task": {}})");
+  CHECK(config.hosts == Hosts{{"a", 2, 0, "TF_CONFIG"}, {"b", 1, 0, "TF_CONFIG"}});
+  CHECK(config.servers == 0);
+  CHECK(ReadTfConfig("{}").hosts.empty());
+}
+
+TEST_CASE("TF_CONFIG gives parameter servers the first ranks and an evaluator the last") {
+  const TfConfig config = ReadTfConfig(
+      R"({"cluster": {"worker": ["b:1", "c:1"], "chief": ["a:3"], "ps": ["a:1", "a:2"],
+          "evaluator": ["c:2"]}})");
   CHECK(
-      TfConfigHosts(R"({"cluster": {"worker": ["b:1", "a:2"], "chief": ["a:1"]}, "task": {}})") ==
-      Hosts{{"a", 2, 0, "TF_CONFIG"}, {"b", 1, 0, "TF_CONFIG"}});
-  CHECK(TfConfigHosts("{}").empty());
+      config.hosts ==
+      Hosts{{"a", 3, 0, "TF_CONFIG"}, {"b", 1, 0, "TF_CONFIG"}, {"c", 2, 0, "TF_CONFIG"}});
+  CHECK(config.servers == 2);
+  CHECK(config.evaluator);
+}
+
+TEST_CASE("the roles of TF_CONFIG become options and may not contradict others") {
+  const std::string text =
+      R"({"cluster": {"ps": ["a:1"], "worker": ["b:1", "b:2"], "evaluator": ["b:3"]}})";
+  const Surroundings surroundings = Around({}, {{"TF_CONFIG", text}});
+  const auto options = [&](Names words) {
+    words.push_back("program");
+    return ReadRequest(words, surroundings).options;
+  };
+  CHECK(options({}).servers == 1);
+  CHECK(options({"--ps", "1", "-np", "4"}).evaluator);
+  CHECK(options({"-H", "c:2"}).servers == 0);
+  CHECK_THROWS_WITH(
+      options({"--ps", "2"}),
+      "--ps 2: expected 1, the number of parameter servers in TF_CONFIG, or no --ps");
+  CHECK_THROWS_WITH(
+      options({"-np", "3"}), "-np 3: expected 4, the number of tasks in TF_CONFIG, or no -np");
 }
 
 TEST_CASE("an invalid or unsupported TF_CONFIG is refused") {
   for (const char* text :
        {"", "{", "[]", R"({"cluster": 1})", R"({"cluster": {"worker": "a:1"}})",
         R"({"cluster": {"worker": [1]}})", R"({"cluster": {"worker": ["a;b:1"]}})",
-        R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}})"}) {
+        // No worker, an evaluator without servers, two evaluators; the second server, or the
+        // evaluator, shares a host with an earlier task.
+        R"({"cluster": {"ps": ["b:1"]}})",
+        R"({"cluster": {"worker": ["a:1"], "evaluator": ["b:1"]}})",
+        R"({"cluster": {"ps": ["a:1"], "worker": ["a:2"], "evaluator": ["b:1", "c:1"]}})",
+        R"({"cluster": {"ps": ["a:1", "b:1"], "worker": ["a:2"]}})",
+        R"({"cluster": {"ps": ["a:1"], "worker": ["b:2"], "evaluator": ["a:2"]}})"}) {
     CAPTURE(text);
-    CHECK_THROWS_WITH(TfConfigHosts(text), Catch::StartsWith("TF_CONFIG"));
+    CHECK_THROWS_WITH(ReadTfConfig(text), Catch::StartsWith("TF_CONFIG"));
   }
 }
 
@@ -121,7 +157,7 @@ TEST_CASE("a TF_CONFIG with deeply nested brackets is refused in a short line") 
   const std::string text =
       R"({"cluster": {"worker": [)" + std::string(65'000, '[') + std::string(65'000, ']') + "]}}";
   CHECK_THROWS_WITH(
-      TfConfigHosts(text), "TF_CONFIG: cluster.worker holds an array, expected \"host:port\"");
+      ReadTfConfig(text), "TF_CONFIG: cluster.worker holds an array, expected \"host:port\"");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -133,6 +134,44 @@ TEST_CASE("an evaluator reads the last values") {
       ServingJob({"--launcher", "local", "-np", "4", "--ps", "1"}, {"64", "evaluator"});
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("evaluator: w0 0.9375\n"));
+}
+
+// The TF_CONFIG of one of four tasks on this host.
+std::string TfConfig(const std::string& type, int index) {
+  return R"({"cluster": {"ps": ["localhost:1"], "chief": ["localhost:2"],
+    "worker": ["localhost:3"], "evaluator": ["localhost:4"]}, "task": {"type": ")" +
+         type + R"(", "index": )" + std::to_string(index) + "}}";
+}
+
+TEST_CASE("processes that are started by hand take their roles from TF_CONFIG") {
+  std::vector<std::future<CommandResult>> processes;
+  for (const char* type : {"ps", "chief", "worker", "evaluator"})
+    processes.push_back(std::async(std::launch::async, [type] {
+      return Run(Command{
+          .argv = {"tests/ranks/serving", "64"},
+          .environment = {{"TF_CONFIG", TfConfig(type, 0)}},
+          .timeout = std::chrono::seconds(60)});
+    }));
+  for (std::future<CommandResult>& process : processes) {
+    const CommandResult result = process.get();
+    CHECK(result.err == "");
+    CHECK(result.exit_code == 0);
+    if (&process == &processes.front())
+      CHECK_THAT(result.out, Contains("from 0: w0 0.9375, count 64, updates 64, lost 0\n"));
+    if (&process == &processes.back()) CHECK(result.out == "evaluator: w0 0.9375\n");
+  }
+}
+
+TEST_CASE("dtrun takes hosts and roles from TF_CONFIG") {
+  const CommandResult result = Run(Command{
+      .argv =
+          {"launcher/dtrun", "--launcher", "local", "--tag", "none", "tests/ranks/serving", "64"},
+      .environment = {{"TF_CONFIG", TfConfig("chief", 0)}},
+      .timeout = std::chrono::seconds(60)});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("from 0: w0 0.9375, count 64, updates 64, lost 0\n"));
   CHECK_THAT(result.out, Contains("evaluator: w0 0.9375\n"));
 }
 

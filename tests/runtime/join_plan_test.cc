@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "runtime/job/join_by_hand.h"
 
 namespace {
 
@@ -16,22 +17,23 @@ using dtrun::ErrorCode;
 using Variables = std::map<std::string, std::string>;
 using Way = JoinPlan::Way;
 
-// The plan on host "h1", which is also 10.0.0.1. The program is "./train 'a b'".
+// Host "h1", which is also 10.0.0.1. The program is "./train 'a b'".
+const Machine kMachine = {
+    "h1",
+    [](const std::string& name) {
+      return name == "h1" || name == "localhost" || name == "10.0.0.1" || name == "127.0.0.1" ||
+             name == "::1";
+    },
+    [] {
+      return std::vector<std::string>{"./train", "a b"};
+    }};
+
 JoinPlan PlanOf(const Variables& variables) {
   const auto get = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
   };
-  const Machine machine = {
-      "h1",
-      [](const std::string& name) {
-        return name == "h1" || name == "localhost" || name == "10.0.0.1" || name == "127.0.0.1" ||
-               name == "::1";
-      },
-      [] {
-        return std::vector<std::string>{"./train", "a b"};
-      }};
-  return PlanJoin(get, dtrun::base::ReadLaunchEnv(get), machine);
+  return PlanJoin(get, dtrun::base::ReadLaunchEnv(get), kMachine);
 }
 
 std::string Described(const Variables& variables) {
@@ -200,7 +202,9 @@ TEST_CASE("an invalid TF_CONFIG is refused with its content") {
   CHECK(refusal("[1]") == start + "found '[1]', expected a JSON object");
   CHECK(
       refusal("{\"cluster\": 3}") == start + "cluster is not an object of lists of \"host:port\"");
-  CHECK_THAT(refusal("{\"cluster\": {\"ps\": [\"a:1\"]}}"), Catch::Contains("parameter servers"));
+  CHECK_THAT(
+      refusal("{\"cluster\": {\"worker\": [\"a:1\"], \"evaluator\": [\"a:2\"]}}"),
+      Catch::Contains("expected one evaluator, in a cluster with parameter servers (ps)"));
   CHECK_THAT(
       refusal(TfConfig("\"h1\", 7")),
       Catch::StartsWith(start + "cluster.worker holds '\"h1\"', expected \"host:port\""));
@@ -212,13 +216,41 @@ TEST_CASE("an invalid TF_CONFIG is refused with its content") {
       refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"worker\", \"index\": 2")) ==
       start +
           "task.index is '2'; expected a number below 2, the number of tasks in cluster.worker");
-  CHECK_THAT(
-      refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"evaluator\"")),
-      Catch::Contains("task.type is 'evaluator'; expected chief, master or worker"));
+  CHECK(
+      refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"evaluator\"")) ==
+      start + "task.type is 'evaluator', but cluster.evaluator has no task");
+  CHECK(
+      refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"driver\"")) ==
+      start + "task.type is 'driver'; expected ps, chief, master, worker or evaluator");
   CHECK_THAT(
       refusal("{\"cluster\": {\"worker\": [\"h1:1\", \"h1:2\"]}}"),
       Catch::Contains(
           "no task.type and task.index for this process; type instead: dtrun -H h1:2 ./train"));
+}
+
+TEST_CASE("a TF_CONFIG with parameter servers describes a launch on this host") {
+  const auto launch = [](const std::string& host, const std::string& task) {
+    const std::string text = "{\"cluster\": {\"worker\": [\"h1:1\"], \"ps\": [\"" + host +
+                             ":2\", \"h1:3\"], \"evaluator\": [\"h1:4\"]}, \"task\": {" + task +
+                             "}}";
+    return LaunchByTfConfig(
+        [&](const std::string& name) {
+          return name == "TF_CONFIG" ? std::optional(text) : std::nullopt;
+        },
+        kMachine);
+  };
+  const auto worker = launch("h1", "\"type\": \"worker\", \"index\": 0");
+  REQUIRE(worker);
+  CHECK(worker->servers == 2);
+  CHECK(worker->evaluator);
+  CHECK(worker->rank == 2);
+  CHECK(worker->hosts == std::vector<dtrun::base::HostSlots>{{"h1", 4}});
+  CHECK(launch("h1", "\"type\": \"evaluator\", \"index\": 0")->rank == 3);
+  CHECK(launch("h1", "\"type\": \"ps\", \"index\": 1")->job == worker->job);
+  CHECK_THROWS_WITH(
+      launch("h2", "\"type\": \"worker\", \"index\": 0"),
+      Catch::Contains("TF_CONFIG names h2, which is not this host") &&
+          Catch::Contains("type instead: dtrun --ps 2 -H h2:1,h1:3 ./train"));
 }
 
 TEST_CASE("the launcher of another MPI is named") {

@@ -23,6 +23,8 @@ typedef struct dtrun_parameter_client dtrun_parameter_client;
 /// Only functions that say so are collective. If a server is lost, dtrun ends the job. If another
 /// rank is lost, the job continues.
 DTRUN_API int32_t dtrun_context_parameter_servers(const dtrun_context* context);
+/// 1 if TF_CONFIG gives a job with parameter servers an evaluator, the last rank; otherwise 0.
+DTRUN_API int32_t dtrun_context_has_evaluator(const dtrun_context* context);
 
 /// The role of a client.
 enum {

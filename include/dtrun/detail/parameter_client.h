@@ -76,12 +76,16 @@ struct ParameterServerOptions {
   /// about the number of workers minus one.
   std::optional<uint64_t> max_staleness = {};
   Partitioner partitioner = Partitioner::MinSize();  ///< cuts large variables
-  bool evaluator = false;                            ///< the last rank is not a worker
+  bool evaluator = false;  ///< the last rank is not a worker; true if TF_CONFIG has an evaluator
 };
+
+inline bool HasEvaluator(const Context& job, const ParameterServerOptions& options) {
+  return options.evaluator || job.has_evaluator();
+}
 
 /// The number of ranks that are neither servers nor the evaluator.
 inline int WorkersOf(const Context& job, const ParameterServerOptions& options) {
-  return job.size() - job.parameter_servers() - (options.evaluator ? 1 : 0);
+  return job.size() - job.parameter_servers() - (HasEvaluator(job, options) ? 1 : 0);
 }
 
 /// The role of this rank. kInvalidArgument: the job has no parameter servers, or no rank would be a
@@ -99,8 +103,8 @@ inline ParameterRole RoleOf(const Context& job, const ParameterServerOptions& op
             (servers == 1 ? " is a parameter server" : " are parameter servers") +
             " and one the evaluator; expected at least one more, a worker");
   if (job.rank() < servers) return ParameterRole::kServer;
-  return options.evaluator && job.rank() == job.size() - 1 ? ParameterRole::kEvaluator
-                                                           : ParameterRole::kWorker;
+  return HasEvaluator(job, options) && job.rank() == job.size() - 1 ? ParameterRole::kEvaluator
+                                                                    : ParameterRole::kWorker;
 }
 
 /// The progress of a job.

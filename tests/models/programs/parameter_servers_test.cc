@@ -211,6 +211,24 @@ TEST_CASE("a strategy that does not fit the kind of job is one line and exit cod
   CHECK_THAT(
       refusal({"-np", "3", "--ps", "1"}, {"--strategy", "parameter_server", "--log-steps"}),
       Contains("cnn_fmnist: --log-steps: with parameter servers no rank sees all steps"));
+  CHECK(
+      refusal(
+          {"-np", "3", "--ps", "1"}, {"--strategy", "parameter_server:cpu", "--device", "cuda"}) ==
+      "cnn_fmnist: --device cuda: given with --strategy parameter_server:cpu, which names devices; "
+      "expected one of the two (see --help)\n");
+}
+
+TEST_CASE("the name of the strategy may have the device of the workers") {
+  const PsTraining trained;
+  const auto train = [&](const std::string& strategy) {
+    return Run(Job({"-np", "2", "--ps", "1"}, trained.Options({"--max-steps", "4"}), strategy));
+  };
+  const CommandResult cpu = train("parameter_server:cpu");
+  CHECK(cpu.err == "");
+  CHECK(cpu.exit_code == 0);
+  const CommandResult other = train("parameter_server:tpu:0");
+  CHECK_THAT(other.err, Contains("tpu:0"));
+  CHECK(other.exit_code != 0);
 }
 
 TEST_CASE("an invalid command line is exit code 2 and unusable data is exit code 66") {
