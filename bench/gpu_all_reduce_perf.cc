@@ -2,8 +2,7 @@
 // process that share a GPU. With --processes, the ranks are processes that are spread over the
 // GPUs. Prints one JSON object:
 //
-//   small    microseconds of one of `count` all-reduces, by the GPU's clock. The all-reduces are
-//            in a graph, if the backend allows that.
+//   small    microseconds of one of `count` all-reduces in a row, by the GPU's clock
 //   large    microseconds; bytes_per_second of the memory that an all-reduce has to read and
 //            write (each of p ranks reads and writes 1/p of p inputs and outputs: 2 p n bytes in
 //            all); copy_bytes_per_second that a copy reads and writes; share: the first rate
@@ -80,10 +79,9 @@ class Rank {
     communicator_.Barrier();
     Reduce(small);
     Reduce(large);
-    const gpu::Graph graph = GraphOf(small);
     std::vector<double> small_us, large_us, copy_us, enqueue_us;
     for (int run = 0; run < options_.runs; ++run) {
-      small_us.push_back(Slowest([&] { ReduceMany(graph, small); }) / options_.count);
+      small_us.push_back(Slowest([&] { ReduceMany(small); }) / options_.count);
       large_us.push_back(Slowest([&] { Reduce(large); }));
       copy_us.push_back(Slowest([&] { Copy(); }));
       enqueue_us.push_back(Agreed(Enqueue([&] { Reduce(small); })));
@@ -100,8 +98,7 @@ class Rank {
         {"small",
          {{"bytes", options_.small_bytes},
           {"microseconds", Median(small_us)},
-          {"count", options_.count},
-          {"in_a_graph", static_cast<bool>(graph)}}},
+          {"count", options_.count}}},
         {"large", BesideCopy(large_us, copy_us)},
         {"enqueue", {{"microseconds", Median(enqueue_us)}}}};
   }
@@ -114,20 +111,7 @@ class Rank {
     return buffer;
   }
   void Reduce(const Buffer& buffer) { communicator_.StartAllReduce(buffer, dtrun::ReduceOp::kSum); }
-  // A graph of `count` small all-reduces. Empty if the backend waits for the host; such a backend
-  // refuses on all ranks.
-  gpu::Graph GraphOf(const Buffer& buffer) {
-    try {
-      return gpu::Graph(stream_, [&] {
-        for (int i = 0; i < options_.count; ++i) Reduce(buffer);
-      });
-    } catch (const dtrun::Error& error) {
-      if (error.code() != dtrun::ErrorCode::kUnavailable) throw;
-      return gpu::Graph();
-    }
-  }
-  void ReduceMany(const gpu::Graph& graph, const Buffer& buffer) {
-    if (graph) return graph.Launch(stream_.get());
+  void ReduceMany(const Buffer& buffer) {
     for (int i = 0; i < options_.count; ++i) Reduce(buffer);
   }
   // Only rank 0 copies, so the copy has the GPU alone.

@@ -107,7 +107,7 @@ gpu::DeviceMemory RandomMatrix(const gpu::Stream& stream, uint64_t edge, DType d
   const auto all = static_cast<uint32_t>(count);
   models::LaunchLayer(
       stream, models::CudaPlan::Typed("narrow", dtype), {1024, 256},
-      models::LayerNarrowArgs{wide.as<float>(), narrow.as<void>(), 1, all, all});
+      models::LayerNarrowArgs{wide.as<float>(), narrow.as<void>(), all});
   stream.Synchronize();
   return narrow;
 }

@@ -17,7 +17,7 @@ namespace dtrun::gpu {
   X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)                   \
   X(cuCtxGetStreamPriorityRange) X(cuDeviceCanAccessPeer) X(cuMemGetInfo) X(cuMemAlloc)           \
   X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)       \
-  X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemsetD32Async) X(cuMemGetAllocationGranularity)    \
+  X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemGetAllocationGranularity)                        \
   X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap)           \
   X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle)                                 \
   X(cuMemImportFromShareableHandle)                                                               \
@@ -27,8 +27,7 @@ namespace dtrun::gpu {
   X(cuEventSynchronize) X(cuEventElapsedTime) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)     \
   X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuModuleLoadData) X(cuModuleUnload)                   \
   X(cuModuleGetFunction) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncLoad)  \
-  X(cuThreadExchangeStreamCaptureMode) X(cuLaunchKernel) X(cuFuncSetAttribute)                    \
-  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+  X(cuThreadExchangeStreamCaptureMode) X(cuLaunchKernel)
 // clang-format on
 
 /// The functions of CUDA's driver (libcuda.so.1). The first call of Get loads the driver, which

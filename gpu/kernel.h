@@ -24,12 +24,6 @@
 ///   }
 #define DTRUN_KERNEL(name, Args) extern "C" __global__ void name(const __grid_constant__ Args args)
 
-/// The same, with at most `threads` threads per block, and at least `blocks` blocks on each
-/// multiprocessor.
-#define DTRUN_BOUNDED_KERNEL(name, Args, threads, blocks)       \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) \
-      name(const __grid_constant__ Args args)
-
 namespace dtrun::gpu {
 
 /// The first item and the stride of this thread in a loop over items, for a one-dimensional launch
@@ -38,13 +32,6 @@ __device__ inline uint64_t FirstItem() {
   return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 __device__ inline uint64_t ItemStride() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
-
-/// The dynamic shared memory (Shape::shared_bytes), aligned to 16 bytes.
-template <typename T>
-__device__ inline T* SharedMemory() {
-  extern __shared__ uint4 dtrun_shared_memory[];
-  return reinterpret_cast<T*>(dtrun_shared_memory);
-}
 
 // Flags for which kernels wait, on this GPU, on another GPU or in another process. A store releases
 // the earlier writes of this thread. A load acquires the writes that the storing thread has

@@ -40,17 +40,10 @@ void Kernels::LaunchWithParameter(
   const CUfunction function = Find(device, kernel);
   const DeviceScope scope(device);
   const Driver& driver = Driver::Get();
-  // A kernel must ask for more than 48 KiB.
-  if (shape.shared_bytes > 48 << 10)
-    Check(
-        driver.cuFuncSetAttribute(
-            function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            static_cast<int>(shape.shared_bytes)),
-        (std::string("shared memory of ") + kernel).c_str());
   void* parameters[] = {const_cast<void*>(parameter)};
   const CUresult result = driver.cuLaunchKernel(
-      function, shape.blocks, shape.blocks_y, 1, shape.threads, 1, 1, shape.shared_bytes, stream,
-      parameters, nullptr);
+      function, shape.blocks, shape.blocks_y, 1, shape.threads, 1, 1, 0, stream, parameters,
+      nullptr);
   if (result != CUDA_SUCCESS) Check(result, (std::string("launching ") + kernel).c_str());
 }
 

@@ -12,11 +12,10 @@
 
 namespace dtrun::gpu {
 
-/// The shape of a launch: blocks, threads per block, and bytes of dynamic shared memory per block.
+/// The shape of a launch: blocks, and threads per block.
 struct Shape {
   uint32_t blocks = 1;
   uint32_t threads = 256;
-  uint32_t shared_bytes = 0;
   uint32_t blocks_y = 1;
 };
 

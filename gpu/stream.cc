@@ -72,45 +72,6 @@ double Event::MillisecondsSince(const Event& begin) const {
   return static_cast<double>(milliseconds);
 }
 
-Graph::Graph(const Stream& stream, const std::function<void()>& enqueue)
-    : device_(&stream.device()) {
-  const DeviceScope scope(*device_);
-  const Driver& driver = Driver::Get();
-  // The capture concerns this thread alone: other threads may allocate meanwhile.
-  Check(
-      driver.cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-      "cuStreamBeginCapture");
-  CUgraph captured = nullptr;
-  try {
-    enqueue();
-  } catch (...) {
-    driver.cuStreamEndCapture(stream.get(), &captured);
-    if (captured != nullptr) driver.cuGraphDestroy(captured);
-    throw;
-  }
-  Check(driver.cuStreamEndCapture(stream.get(), &captured), "cuStreamEndCapture");
-  const CUresult result = driver.cuGraphInstantiateWithFlags(&graph_, captured, 0);
-  driver.cuGraphDestroy(captured);
-  Check(result, "cuGraphInstantiate");
-}
-
-Graph::~Graph() {
-  if (graph_ == nullptr) return;
-  const DeviceScope scope(*device_);
-  Driver::Get().cuGraphExecDestroy(graph_);
-}
-
-Graph& Graph::operator=(Graph&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(graph_, other.graph_);
-  return *this;
-}
-
-void Graph::Launch(CUstream stream) const {
-  const DeviceScope scope(*device_);
-  Check(Driver::Get().cuGraphLaunch(graph_, stream), "cuGraphLaunch");
-}
-
 bool IsCapturing(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   Check(Driver::Get().cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");

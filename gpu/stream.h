@@ -4,7 +4,6 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <functional>
 
 #include "gpu/gpu_device.h"
 
@@ -55,26 +54,6 @@ class Event {
  private:
   const Device& device_;
   CUevent event_ = nullptr;
-};
-
-/// Work that is captured once and launched as a whole, any number of times.
-class Graph {
- public:
-  Graph() = default;
-  /// Captures the work that `enqueue` enqueues into `stream`. This includes work in streams that
-  /// wait for events of `stream`, if `stream` waits for them at the end. The work does not run now.
-  /// Throws the errors of `enqueue`, and Error kSystem if a part of the work cannot be in a graph.
-  Graph(const Stream& stream, const std::function<void()>& enqueue);
-  ~Graph();
-  Graph(Graph&& other) noexcept { *this = static_cast<Graph&&>(other); }
-  Graph& operator=(Graph&& other) noexcept;
-
-  void Launch(CUstream stream) const;
-  explicit operator bool() const { return graph_ != nullptr; }
-
- private:
-  const Device* device_ = nullptr;
-  CUgraphExec graph_ = nullptr;
 };
 
 /// Whether work that is enqueued in `stream` now becomes a part of a graph.

@@ -105,7 +105,7 @@ std::unique_ptr<ConvolutionWay> Convolution::Choose(
   ConvolutionWays ways = ByTurns(std::move(of_graph), std::move(classic));
   const auto milliseconds = [&](size_t i) {
     ways[i]->Prepare();
-    return MillisecondsInGraph(handle_->stream(), [&] { ways[i]->Enqueue(tensors); });
+    return MillisecondsOf(handle_->stream(), [&] { ways[i]->Enqueue(tensors); });
   };
   const Choice choice = Choices().Get(KeyOf(setting, direction), [&] {
     const auto found = SelectCandidate(ways.size(), options_.selection, milliseconds, problem);

@@ -237,7 +237,7 @@ class CudaNetwork : public PlannedNetwork {
     if (is_f32 || bytes == 0) return;
     plan_.Enqueue(
         CudaPlan::Typed("narrow", plan_.dtype()), uint64_t{examples} * width,
-        LayerNarrowArgs{staging_, values_[0].data, examples, width, width});
+        LayerNarrowArgs{staging_, values_[0].data, static_cast<uint32_t>(examples * width)});
   }
 
   // Waits for the pass, because the loss reads the outputs.
@@ -246,10 +246,9 @@ class CudaNetwork : public PlannedNetwork {
     const uint64_t count = CountOf(value.shape);
     const void* from = value.data;
     if (value.dtype != DType::kF32) {
-      const auto width = static_cast<uint32_t>(value.shape.count());
       plan_.Enqueue(
           CudaPlan::Typed("widen", value.dtype), count,
-          LayerWidenArgs{value.data, staging_, plan_.rows(), width, width, 0});
+          LayerWidenArgs{value.data, staging_, static_cast<uint32_t>(count), 0});
       from = staging_;
     }
     const gpu::DeviceScope scope(plan_.stream().device());
@@ -271,10 +270,9 @@ class CudaNetwork : public PlannedNetwork {
           plan_.stream().get());
     }
     if (is_f32) return;
-    const auto width = static_cast<uint32_t>(value.shape.count());
     plan_.Enqueue(
         CudaPlan::Typed("narrow", plan_.dtype()), count,
-        LayerNarrowArgs{staging_, value.gradient, plan_.rows(), width, width});
+        LayerNarrowArgs{staging_, value.gradient, static_cast<uint32_t>(count)});
   }
 
   void BackwardStep(const Step& step, const Pass& pass, const OnReady& on_ready) {

@@ -60,7 +60,7 @@ class PlannedOperation : public CudaOperation {
     const uint32_t pixels = Pixels(output_.shape, static_cast<int>(plan_.rows()));
     const uint32_t channels = Channels(output_.shape);
     plan_.EnqueueShaped(
-        Typed("column_sums"), {CudaPlan::SumBlocks(pixels), 256, 0, ChannelTiles(channels)},
+        Typed("column_sums"), {CudaPlan::SumBlocks(pixels), 256, ChannelTiles(channels)},
         LayerColumnSumsArgs{
             output_.gradient, plan_.gradient(parameter), plan_.partials(), plan_.counters(), pixels,
             channels, pass.first ? 0u : 1u});
@@ -98,7 +98,8 @@ class CudaConvolution : public PlannedOperation {
       AddBias(operation_.parameters[1]);
     } else if (operation_.relu) {
       plan_.Enqueue(
-          Typed("relu"), output_count(), LayerReluArgs{output_.data, output_.data, output_count()});
+          Typed("add"), output_count(),
+          LayerAddArgs{output_.data, nullptr, output_.data, output_count(), 1});
     }
   }
 
@@ -168,7 +169,7 @@ class CudaDense : public PlannedOperation {
   void PrepareWeights() override {
     plan_.Enqueue(
         Typed("narrow"), KernelCount(),
-        LayerNarrowArgs{plan_.value(operation_.parameters[0]), kernel_, inputs_, units_, units_});
+        LayerNarrowArgs{plan_.value(operation_.parameters[0]), kernel_, inputs_ * units_});
   }
 
   void Forward(const Pass&) override {
@@ -182,7 +183,7 @@ class CudaDense : public PlannedOperation {
     plan_.Enqueue(
         "widen_f32", KernelCount(),
         LayerWidenArgs{
-            kernel_gradient_, plan_.gradient(operation_.parameters[0]), inputs_, units_, units_,
+            kernel_gradient_, plan_.gradient(operation_.parameters[0]), inputs_ * units_,
             pass.first ? 0u : 1u});
     BiasGradient(pass, operation_.parameters[1]);
   }
@@ -344,7 +345,7 @@ class CudaBatchNorm : public PlannedOperation {
   const float* gamma() const { return plan_.value(operation_.parameters[0]); }
   uint32_t relu() const { return operation_.relu ? 1 : 0; }
   gpu::Shape SumShape(uint32_t pixels) const {
-    return {std::max(CudaPlan::SumBlocks(pixels), 1u), 256, 0, ChannelTiles(channels_)};
+    return {std::max(CudaPlan::SumBlocks(pixels), 1u), 256, ChannelTiles(channels_)};
   }
 
   void AddUpRanks() {
@@ -372,7 +373,8 @@ class CudaRelu : public PlannedOperation {
 
   void Forward(const Pass&) override {
     plan_.Enqueue(
-        Typed("relu"), output_count(), LayerReluArgs{input_.data, output_.data, output_count()});
+        Typed("add"), output_count(),
+        LayerAddArgs{input_.data, nullptr, output_.data, output_count(), 1});
   }
 
   void BackwardInput(const Pass&, size_t, void* to) override {

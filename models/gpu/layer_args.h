@@ -47,13 +47,6 @@ struct LayerBiasArgs {
   uint32_t relu;
 };
 
-/// dtrun_layer_relu: y = max(x, 0).
-struct LayerReluArgs {
-  const void* inputs;
-  void* outputs;  // may be `inputs`
-  uint32_t count;
-};
-
 /// dtrun_layer_relu_gradient: dx = y > 0 ? dy : 0.
 struct LayerReluGradientArgs {
   const void* outputs;  // y; or x, which has the same sign
@@ -62,8 +55,8 @@ struct LayerReluGradientArgs {
   uint32_t count;
 };
 
-/// dtrun_layer_add: y = a + b, then a ReLU if `relu` is not 0. With `outputs` = `a`, the kernel
-/// computes a += b.
+/// dtrun_layer_add: y = a + b, or y = a if `b` is null; then a ReLU if `relu` is not 0. With
+/// `outputs` = `a`, the kernel computes a += b.
 struct LayerAddArgs {
   const void *a, *b;
   void* outputs;  // may be `a` or `b`
@@ -90,12 +83,6 @@ struct LayerDropoutGradientArgs {
   void* input_gradients;  // may be `output_gradients`
   uint32_t count;
   float scale;
-};
-
-/// dtrun_layer_fill_rows: writes zeros to the rows from `examples` on.
-struct LayerFillRowsArgs {
-  void* values;  // (rows, width)
-  uint32_t examples, rows, width;
 };
 
 // ---- Channel by channel -------------------------------------------------------------------------
@@ -268,20 +255,18 @@ struct LayerBatchNormGradientArgs {
 
 // ---- Conversions --------------------------------------------------------------------------------
 
-/// dtrun_layer_narrow: converts f32 to the type of the suffix. The columns behind `columns` become
-/// zeros.
+/// dtrun_layer_narrow: converts f32 to the type of the suffix.
 struct LayerNarrowArgs {
-  const float* from;  // (rows, columns)
-  void* to;           // (rows, padded_columns)
-  uint32_t rows, columns, padded_columns;
+  const float* from;
+  void* to;
+  uint32_t count;
 };
 
-/// dtrun_layer_widen: converts the type of the suffix to f32, without the columns behind `columns`.
-/// If `add` is not 0, the kernel adds to `to`.
+/// dtrun_layer_widen: converts the type of the suffix to f32. If `add` is not 0, adds to `to`.
 struct LayerWidenArgs {
-  const void* from;  // (rows, padded_columns)
-  float* to;         // (rows, columns)
-  uint32_t rows, columns, padded_columns;
+  const void* from;
+  float* to;
+  uint32_t count;
   uint32_t add;
 };
 

@@ -20,12 +20,6 @@ __device__ void AddBias(const LayerBiasArgs& args) {
 }
 
 template <typename T>
-__device__ void ApplyRelu(const LayerReluArgs& args) {
-  ForEach(
-      args.count, [&](uint32_t i) { Store<T>(Relu(Load<T>(args.inputs, i)), args.outputs, i); });
-}
-
-template <typename T>
 __device__ void MaskByRelu(const LayerReluGradientArgs& args) {
   ForEach(args.count, [&](uint32_t i) {
     const bool passes = Load<T>(args.outputs, i) > 0;
@@ -36,7 +30,7 @@ __device__ void MaskByRelu(const LayerReluGradientArgs& args) {
 template <typename T>
 __device__ void AddTwo(const LayerAddArgs& args) {
   ForEach(args.count, [&](uint32_t i) {
-    const float value = Load<T>(args.a, i) + Load<T>(args.b, i);
+    const float value = Load<T>(args.a, i) + (args.b == nullptr ? 0 : Load<T>(args.b, i));
     Store<T>(args.relu != 0 ? Relu(value) : value, args.outputs, i);
   });
 }
@@ -73,14 +67,6 @@ __device__ void DropoutGradient(const LayerDropoutGradientArgs& args) {
   ForEach(args.count, [&](uint32_t i) {
     const bool kept = args.keep[i] != 0;
     Store<T>(kept ? Load<T>(args.output_gradients, i) * args.scale : 0, args.input_gradients, i);
-  });
-}
-
-template <typename T>
-__device__ void FillRows(const LayerFillRowsArgs& args) {
-  const uint32_t first = args.examples * args.width;
-  ForEach((args.rows - args.examples) * args.width, [&](uint32_t i) {
-    Store<T>(0, args.values, first + i);
   });
 }
 
@@ -293,18 +279,13 @@ __device__ inline void StoreFloat(float value, bool adds, float* to) {
 
 template <typename T>
 __device__ void Narrow(const LayerNarrowArgs& args) {
-  ForEach(args.rows * args.padded_columns, [&](uint32_t i) {
-    const uint32_t row = i / args.padded_columns, column = i % args.padded_columns;
-    const bool pads = column >= args.columns;
-    Store<T>(pads ? 0 : args.from[row * args.columns + column], args.to, i);
-  });
+  ForEach(args.count, [&](uint32_t i) { Store<T>(args.from[i], args.to, i); });
 }
 
 template <typename T>
 __device__ void Widen(const LayerWidenArgs& args) {
-  ForEach(args.rows * args.columns, [&](uint32_t i) {
-    const uint32_t row = i / args.columns, column = i % args.columns;
-    StoreFloat(Load<T>(args.from, row * args.padded_columns + column), args.add != 0, args.to + i);
+  ForEach(args.count, [&](uint32_t i) {
+    StoreFloat(Load<T>(args.from, i), args.add != 0, args.to + i);
   });
 }
 
@@ -331,12 +312,10 @@ __device__ void UnpackFilters(const LayerUnpackFiltersArgs& args) {
 }  // namespace
 
 DTRUN_LAYER_KERNELS(bias, LayerBiasArgs, AddBias);
-DTRUN_LAYER_KERNELS(relu, LayerReluArgs, ApplyRelu);
 DTRUN_LAYER_KERNELS(relu_gradient, LayerReluGradientArgs, MaskByRelu);
 DTRUN_LAYER_KERNELS(add, LayerAddArgs, AddTwo);
 DTRUN_LAYER_KERNELS(dropout, LayerDropoutArgs, Dropout);
 DTRUN_LAYER_KERNELS(dropout_gradient, LayerDropoutGradientArgs, DropoutGradient);
-DTRUN_LAYER_KERNELS(fill_rows, LayerFillRowsArgs, FillRows);
 DTRUN_LAYER_KERNELS(column_sums, LayerColumnSumsArgs, SumChannels);
 DTRUN_LAYER_KERNELS(softmax, LayerSoftmaxArgs, Softmax);
 DTRUN_LAYER_KERNELS(softmax_gradient, LayerSoftmaxGradientArgs, SoftmaxGradient);

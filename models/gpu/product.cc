@@ -159,7 +159,7 @@ void Product::Choose() {
   const std::vector<cublasLtMatmulAlgo_t> proposed = Proposed();
   algorithm_ = Algorithms().Get(Key(), [&] {
     const auto milliseconds = [&](size_t i) {
-      return MillisecondsInGraph(stream_, [&] { Enqueue(proposed[i]); });
+      return MillisecondsOf(stream_, [&] { Enqueue(proposed[i]); });
     };
     std::string problem = "it proposes none";
     const auto found = SelectCandidate(proposed.size(), options_.selection, milliseconds, problem);

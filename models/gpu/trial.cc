@@ -7,23 +7,44 @@
 #include <memory>
 #include <vector>
 
+#include "gpu/driver.h"
+
 namespace dtrun::models {
 
-// All launches are enqueued one after the other, with events between them. So the host is ahead of
-// the device from the second launch on.
-double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()>& enqueue) {
-  constexpr size_t kLaunches = 5;
-  enqueue();  // loads kernels, which is not possible in a graph
-  const gpu::Graph graph(stream, enqueue);
+// Throws unless the work can be captured into a graph.
+void CheckCapture(const gpu::Stream& stream, const std::function<void()>& enqueue) {
+  const gpu::DeviceScope scope(stream.device());
+  const gpu::Driver& driver = gpu::Driver::Get();
+  CUgraph captured = nullptr;
+  driver.cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  const auto end = [&] {
+    driver.cuStreamEndCapture(stream.get(), &captured);
+    if (captured != nullptr) driver.cuGraphDestroy(captured);
+  };
+  try {
+    enqueue();
+  } catch (const Error&) {
+    end();
+    throw;
+  }
+  end();
+}
+
+// All runs are enqueued one after the other, with events between them. So the host is ahead of the
+// device from the second run on.
+double MillisecondsOf(const gpu::Stream& stream, const std::function<void()>& enqueue) {
+  constexpr size_t kRuns = 5;
+  enqueue();  // loads kernels, which is not possible in a capture
+  CheckCapture(stream, enqueue);
   std::vector<std::unique_ptr<gpu::Event>> events;
-  for (size_t i = 0; i <= kLaunches; ++i) {
+  for (size_t i = 0; i <= kRuns; ++i) {
     events.push_back(std::make_unique<gpu::Event>(stream.device(), gpu::Event::Timing::kOn));
-    if (i > 0) graph.Launch(stream.get());
+    if (i > 0) enqueue();
     events.back()->Record(stream.get());
   }
   stream.Synchronize();
   double shortest = std::numeric_limits<double>::infinity();
-  for (size_t i = 1; i <= kLaunches; ++i)
+  for (size_t i = 1; i <= kRuns; ++i)
     shortest = std::min(shortest, events[i]->MillisecondsSince(*events[i - 1]));
   return shortest;
 }

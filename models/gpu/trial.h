@@ -14,11 +14,10 @@ namespace dtrun::models {
 
 /// Trials on the device that select one of several ways to compute the same result.
 
-/// Returns the milliseconds of the work that `enqueue` enqueues into `stream`. The work is launched
-/// as a CUDA graph, as in training. The result is the shortest of several launches in a row, after
-/// one untimed run. Waits for the stream. Throws the errors of `enqueue`, and Error kSystem if the
-/// work cannot be in a graph.
-double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()>& enqueue);
+/// Returns the milliseconds of the work that `enqueue` enqueues into `stream`: the shortest of
+/// several runs in a row, after one untimed run. Waits for the stream. Throws the errors of
+/// `enqueue`, also if the work cannot be captured into a graph.
+double MillisecondsOf(const gpu::Stream& stream, const std::function<void()>& enqueue);
 
 /// The rule that selects one of several ways to compute the same result.
 enum class Selection {

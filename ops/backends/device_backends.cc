@@ -41,7 +41,7 @@ const std::vector<DeviceBackend>& Backends() {
        [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::WhyNotCudaIpc(host, device);
        },
-       [](Communicator& host, const gpu::Device& device, bool) {
+       [](Communicator& host, const gpu::Device& device, bool) -> std::unique_ptr<DeviceGroup> {
          return cuda::CreateCudaIpcGroup(host, device);
        }},
       // NCCL itself refuses ranks that share a GPU, unless their NCCL_HOSTID differs.
@@ -56,10 +56,7 @@ const std::vector<DeviceBackend>& Backends() {
        [](Communicator& host, const gpu::Device& device, bool wanted) {
          return cuda::CreateHierarchicalGroup(host, device, {.wanted = wanted});
        }},
-      {"host_staged",
-       [](Communicator& host, const gpu::Device& device, bool) {
-         return cuda::WhyNotHostStaged(host, device);
-       },
+      {"host_staged", [](Communicator&, const gpu::Device&, bool) { return std::string(); },
        [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::CreateHostStagedGroup(host, device);
        }},

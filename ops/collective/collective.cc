@@ -283,6 +283,17 @@ Range PartOf(Range whole, const Counts& counts, int rank, int size) {
 
 }  // namespace
 
+Counts SharesOf(const Collective& c, int size) {
+  return c.send_counts.empty() ? DealRows(c.input.count, 1, size) : c.send_counts;
+}
+
+Range ResultOf(const Collective& c, int rank, int size) {
+  if (c.kind != CollectiveKind::kReduceScatter) return {0, UsesOutput(c, rank) ? c.input.count : 0};
+  const Counts shares = SharesOf(c, size);
+  const auto own = shares.begin() + rank;
+  return {std::accumulate(shares.begin(), own, uint64_t{0}), *own};
+}
+
 Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
   const auto p = static_cast<uint64_t>(size);
   Counts counts(p, rows / p * row_elements);

@@ -101,6 +101,11 @@ struct Range {
 Range SentTo(const Collective& collective, int rank, int size, int destination);
 Range ReceivedFrom(const Collective& collective, int rank, int size, int source);
 
+/// For reductions, of checked collectives: the shares of a reduce_scatter by rank, and the elements
+/// of the result that rank `rank` gets.
+Counts SharesOf(const Collective& collective, int size);
+Range ResultOf(const Collective& collective, int rank, int size);
+
 /// Deals `rows` rows of `row_elements` elements to `size` ranks. The first rows % size ranks get
 /// one row more. Returns elements.
 Counts DealRows(uint64_t rows, uint64_t row_elements, int size);

@@ -1,5 +1,6 @@
 #include "ops/communicator/communicator_setup.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/text.h"
@@ -40,7 +41,9 @@ void AgreeOn(Communicator& host, const std::function<void()>& step) {
   if (!objection.empty()) throw Error(ErrorCode::kUnavailable, objection);
 }
 
-void AgreeOnCall(Communicator& host, const Collective& collective) {
+namespace {
+
+void Compare(Communicator& host, const Collective& collective) {
   const auto size = static_cast<size_t>(host.size());
   base::Call mine = CallOf(collective, host.rank());
   std::vector<base::Call> calls(size);
@@ -64,10 +67,26 @@ void AgreeOnCall(Communicator& host, const Collective& collective) {
     if ((calls[r].tables & base::Call::kReceives) != 0) called[r].receives = &receives[r * size];
   }
   const Calls all(called.data(), host.size());
-  if (all.Agree()) return;
-  throw Error(
-      ErrorCode::kMismatch,
-      base::Text("the ranks disagree on a collective on GPUs: ", all.Disagreement(host.members())));
+  if (!all.Agree()) {
+    throw Error(
+        ErrorCode::kMismatch,
+        base::Text(
+            "the ranks disagree on a collective on GPUs: ", all.Disagreement(host.members())));
+  }
+}
+
+}  // namespace
+
+void AgreeOnCall(Communicator& host, const Collective& collective) {
+  try {
+    Compare(host, collective);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kMismatch) throw;
+    throw Error(
+        error.code(), base::Text(
+                          Describe(collective),
+                          " on a GPU failed while the ranks compared their calls: ", error.what()));
+  }
 }
 
 }  // namespace dtrun::ops::cuda

@@ -41,7 +41,8 @@ std::string FirstObjection(Communicator& host, const std::function<std::string()
 void AgreeOn(Communicator& host, const std::function<void()>& step);
 
 /// Collective: compares the calls that the ranks of `host` made, on any backend. If they differ,
-/// throws Error kMismatch on all ranks, with the call of each rank.
+/// throws Error kMismatch on all ranks, with the call of each rank. If a rank does not come, the
+/// errors of `host` name the call.
 void AgreeOnCall(Communicator& host, const Collective& collective);
 
 }  // namespace dtrun::ops::cuda

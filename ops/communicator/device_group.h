@@ -17,12 +17,13 @@ class Memory;
 /// Each rank has one GPU. All ranks make the same calls in the same order. Not thread-safe, like
 /// Communicator.
 ///
-/// A collective is enqueued into the stream of its buffers. The host does not wait. Later work in
-/// the same stream sees the result. Collectives of one group run in the order in which they were
-/// enqueued, also from different streams.
+/// A collective is enqueued into the stream of its buffers. The host does not wait for the GPU,
+/// except with host_staged; with hierarchical it waits until all ranks have made the call. Later
+/// work in the same stream sees the result. Collectives of one group run in the order in which they
+/// were enqueued, also from different streams.
 ///
 /// If ranks have called different things, or if a rank does not come in time, no rank does anything
-/// more and the group is unusable. The next call, or `Check`, throws the error.
+/// more. The call itself throws the error, or the next call, or `Check`.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
@@ -34,7 +35,7 @@ class DeviceGroup {
   /// Enqueues a collective. Its arguments have been checked, and its buffers lie on this GPU.
   /// Throws Error kUnavailable, before anything is enqueued, if the backend cannot do the call: its
   /// stream is being captured into a graph, for example. Throws kMismatch, kTimeout or kPeerLost if
-  /// an earlier call has failed.
+  /// this call or an earlier call has failed.
   virtual void Enqueue(const Collective& collective) = 0;
 
   /// Throws the error of any enqueued collective, as far as this rank knows. After the caller has

@@ -59,13 +59,7 @@ class HostStagedGroup : public DeviceGroup {
   void Enqueue(const Collective& collective) override {
     const auto stream = static_cast<CUstream>(StreamOf(collective, host_.rank()));
     const gpu::DeviceScope scope(device_);
-    if (gpu::IsCapturing(stream)) {
-      throw Error(
-          ErrorCode::kUnavailable, base::Text(
-                                       NameOf(collective.kind),
-                                       ": the stream is being captured into a graph, of which "
-                                       "host_staged cannot be a part"));
-    }
+    RefuseCapture(device_, collective, host_.rank(), backend());
     sent_.remove_if([](Sent& sent) { return sent.work.Test(); });
     if (collective.kind == CollectiveKind::kSend) return Send(collective, stream);
     // The last call may still copy its result back from the pinned memory that this call uses. That
@@ -90,7 +84,7 @@ class HostStagedGroup : public DeviceGroup {
 
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     host_.Barrier();
-    return std::make_unique<GpuMemory>(gpu::DeviceMemory(device_, bytes));
+    return AllocateOnGpu(device_, bytes);
   }
 
  private:
@@ -187,7 +181,20 @@ class HostStagedGroup : public DeviceGroup {
 
 }  // namespace
 
-std::string WhyNotHostStaged(Communicator&, const gpu::Device&) { return ""; }
+std::unique_ptr<Memory> AllocateOnGpu(const gpu::Device& device, uint64_t bytes) {
+  return std::make_unique<GpuMemory>(gpu::DeviceMemory(device, bytes));
+}
+
+void RefuseCapture(
+    const gpu::Device& device, const Collective& collective, int rank, const char* backend) {
+  const gpu::DeviceScope scope(device);
+  if (!gpu::IsCapturing(static_cast<CUstream>(StreamOf(collective, rank)))) return;
+  throw Error(
+      ErrorCode::kUnavailable,
+      base::Text(
+          NameOf(collective.kind), ": the stream is being captured into a graph, of which ",
+          backend, " cannot be a part"));
+}
 
 std::unique_ptr<DeviceGroup> CreateHostStagedGroup(
     Communicator& host, const gpu::Device& device, uint64_t chunk_bytes) {

@@ -27,11 +27,8 @@ namespace dtrun::ops::cuda {
 /// of starting two copies and a collective.
 constexpr uint64_t kStagedChunkBytes = 4 << 20;
 
-/// Always "": any ranks can have such a group.
-std::string WhyNotHostStaged(Communicator& host, const gpu::Device& device);
-
-/// `host` must outlive the group; only the group's destructor may run after `host` is gone. The
-/// destructor waits for sends.
+/// Any ranks can have such a group. `host` must outlive the group; only the group's destructor may
+/// run after `host` is gone. The destructor waits for sends.
 std::unique_ptr<DeviceGroup> CreateHostStagedGroup(
     Communicator& host, const gpu::Device& device, uint64_t chunk_bytes = kStagedChunkBytes);
 
@@ -54,6 +51,14 @@ class PinnedBlock {
  private:
   gpu::PinnedMemory memory_;
 };
+
+/// Zeroed memory of a GPU, for groups whose ranks need not reach each other's memory.
+std::unique_ptr<Memory> AllocateOnGpu(const gpu::Device& device, uint64_t bytes);
+
+/// Throws Error kUnavailable if the stream of the collective is being captured into a graph, of
+/// which the backend cannot be a part.
+void RefuseCapture(
+    const gpu::Device& device, const Collective& collective, int rank, const char* backend);
 
 }  // namespace dtrun::ops::cuda
 

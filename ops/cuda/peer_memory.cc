@@ -1,4 +1,4 @@
-// The ranks exchange their arenas once, when the group is made. Threads of one process share them
+// The ranks exchange their memory once, when the group is made. Threads of one process share it
 // directly. Processes pass file descriptors.
 
 #include "ops/cuda/peer_memory.h"
@@ -6,7 +6,10 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/text.h"
@@ -69,8 +72,7 @@ constexpr std::chrono::seconds kSetupTimeout(60);
 // The identity of a rank, for comparison by the other ranks.
 struct Identity {
   uint64_t process = 0;  // a random number of the process
-  char gpu[32] = {};
-  int device = 0;  // the number of the GPU in that process
+  int device = 0;        // the number of the GPU in that process
 };
 
 // Throws unless `device` reaches GPU `other` of this process. Between processes, mapping the memory
@@ -180,45 +182,122 @@ FileDescriptor ExportedMemory::Export() const {
   return FileDescriptor(fd);
 }
 
-PeerMemory::PeerMemory(Communicator& host, const gpu::Device& device) {
+PeerMemory::PeerMemory(Communicator& host, const gpu::Device& device, uint64_t bytes) {
   const auto rank = static_cast<size_t>(host.rank()), size = static_cast<size_t>(host.size());
-  Identity mine;
-  mine.process = ThisProcess();
-  device.bus_id().copy(mine.gpu, sizeof mine.gpu - 1);
-  mine.device = device.index();
+  const Identity mine = {ThisProcess(), device.index()};
   const std::vector<Identity> all = Gather(host, mine);
   const auto is_thread = [&](const Identity& other) { return other.process == mine.process; };
   std::shared_ptr<ExportedMemory> arena;
-  std::shared_ptr<Segment> log;
+  std::shared_ptr<Segment> own_log;
   FileDescriptor handle;
   AgreeOn(host, [&] {
     for (const Identity& other : all) {
-      ranks_of_gpu_ += std::strcmp(other.gpu, mine.gpu) == 0 ? 1 : 0;
       if (is_thread(other)) CheckReach(device, other.device);
     }
-    arena = ExportedMemory::Create(device, MemoryBytes(host.size()));
-    log = Segment::Create(CallLog::Bytes());
+    arena = ExportedMemory::Create(device, bytes);
+    own_log = Segment::Create(CallLog::Bytes());
     if (!std::all_of(all.begin(), all.end(), is_thread)) handle = arena->Export();
   });
-  arenas_.assign(size, arena);
-  std::vector<std::shared_ptr<Segment>> logs(size, log);
+  arenas.assign(size, arena);
+  std::vector<std::shared_ptr<Segment>> logs(size, own_log);
   if (size > 1) {
     CommunicatorBootstrap bootstrap(host);
     const auto exchange = ConnectDescriptorExchange(bootstrap, kSetupTimeout);
     // Threads copy each other's pointer. `arena` stays in place until all of them have done so.
     const std::vector<std::shared_ptr<ExportedMemory>*> pointers = Gather(host, &arena);
     const std::vector<FileDescriptor> handles = exchange->AllGather(handle.get());
-    std::vector<FileDescriptor> log_handles = exchange->AllGather(log->fd());
+    std::vector<FileDescriptor> log_handles = exchange->AllGather(own_log->fd());
     AgreeOn(host, [&] {
       for (size_t r = 0; r < size; ++r) {
         if (r == rank) continue;
-        arenas_[r] = is_thread(all[r]) ? *pointers[r]
-                                       : ExportedMemory::Import(device, handles[r], arena->bytes());
+        arenas[r] = is_thread(all[r]) ? *pointers[r]
+                                      : ExportedMemory::Import(device, handles[r], arena->bytes());
         logs[r] = Segment::Map(std::move(log_handles[r]), CallLog::Bytes());
       }
     });
   }
-  log_ = std::make_unique<CallLog>(std::move(logs), host.rank());
+  log = std::make_unique<CallLog>(std::move(logs), host.rank());
+}
+
+// The parts that Calls::Agree compares, as text. All ranks run the same build, so the hash of a
+// text is the same on all of them.
+uint64_t SignatureOf(const Collective& c, int rank, int size) {
+  const bool typed = !base::OnlyMeets(c.kind);
+  const DType dtype = UsesInput(c, rank) ? c.input.dtype : c.output.dtype;
+  std::string text = base::Text(
+      static_cast<int>(c.kind), ' ', typed ? static_cast<int>(dtype) : 0, ' ',
+      static_cast<int>(c.op), ' ', c.root, ' ', c.divisor, ' ',
+      std::bit_cast<uint64_t>(c.scale.before), ' ', std::bit_cast<uint64_t>(c.scale.after));
+  Counts counts;
+  if (Combines(c.kind)) {
+    counts = c.send_counts;
+    counts.push_back(c.input.count);
+  } else if (c.kind == CollectiveKind::kBroadcast) {
+    counts = {c.input.count};
+  } else if (c.kind == CollectiveKind::kAllGather) {
+    for (int r = 0; r < size; ++r) counts.push_back(ReceivedFrom(c, rank, size, r).count);
+  }
+  for (const uint64_t count : counts) text += base::Text(' ', count);
+  return std::hash<std::string>()(text);
+}
+
+struct CallLog::Entry {
+  uint32_t number;
+  base::Call call;
+  uint64_t sends[kMostRanks], receives[kMostRanks];
+};
+
+struct CallLog::Page {
+  Entry entries[kKept];
+};
+
+CallLog::CallLog(std::vector<std::shared_ptr<Segment>> segments, int rank)
+    : segments_(std::move(segments)), rank_(rank) {}
+
+uint64_t CallLog::Bytes() { return sizeof(Page); }
+
+CallLog::Page& CallLog::page(int rank) const {
+  return *reinterpret_cast<Page*>(segments_[static_cast<size_t>(rank)]->data());
+}
+
+void CallLog::Write(uint32_t number, const Collective& collective) {
+  Entry& entry = page(rank_).entries[number % kKept];
+  std::atomic_ref(entry.number).store(0, std::memory_order_release);
+  entry.call = CallOf(collective, rank_);
+  std::copy(collective.send_counts.begin(), collective.send_counts.end(), entry.sends);
+  std::copy(collective.receive_counts.begin(), collective.receive_counts.end(), entry.receives);
+  std::atomic_ref(entry.number).store(number, std::memory_order_release);
+}
+
+const CallLog::Entry* CallLog::Find(int rank, uint32_t number) const {
+  Entry& entry = page(rank).entries[number % kKept];
+  const bool there = std::atomic_ref(entry.number).load(std::memory_order_acquire) == number;
+  return there && number != 0 ? &entry : nullptr;
+}
+
+std::string CallLog::Disagreement(const uint32_t* numbers, const Members& members) const {
+  const auto size = static_cast<int>(segments_.size());
+  std::vector<Called> called;
+  for (int r = 0; r < size; ++r) {
+    const Entry* entry = Find(r, numbers[r]);
+    if (entry == nullptr)
+      return base::Text(members.List({r}), " called something more than ", kKept, " calls ago");
+    const uint8_t tables = entry->call.tables;
+    called.push_back(
+        {&entry->call, (tables & base::Call::kSends) != 0 ? entry->sends : nullptr,
+         (tables & base::Call::kReceives) != 0 ? entry->receives : nullptr});
+  }
+  return Calls(called.data(), size).Disagreement(members);
+}
+
+bool CallLog::IsMessage(int rank, uint32_t number) const {
+  const Entry* entry = Find(rank, number);
+  return entry != nullptr && base::IsMessage(static_cast<base::CollectiveKind>(entry->call.kind));
+}
+
+std::string CallLog::Describe(int rank, uint32_t number) const {
+  const Entry* entry = Find(rank, number);
+  return entry == nullptr ? base::Text("call ", number) : base::Describe(entry->call);
 }
 
 }  // namespace dtrun::ops::cuda

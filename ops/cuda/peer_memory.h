@@ -10,8 +10,9 @@
 
 #include "gpu/gpu_device.h"
 #include "ops/bootstrap/segment.h"
+#include "ops/collective/collective.h"
 #include "ops/communicator/communicator_base.h"
-#include "ops/cuda/kernel_call.h"
+#include "ops/cuda/kernel_args.h"
 
 namespace dtrun::ops::cuda {
 
@@ -49,21 +50,48 @@ class ExportedMemory {
 /// The reason why a GPU cannot have exported memory; "" if it can.
 const char* WhyNotExported(const gpu::Device& device);
 
-/// The arenas of all ranks of a host, as one of the ranks maps them, and their call log.
-class PeerMemory {
- public:
-  /// Collective over `host`. Throws Error kUnavailable, on all ranks.
-  PeerMemory(Communicator& host, const gpu::Device& device);
+/// A digest of the parts of a call that all ranks must call alike.
+uint64_t SignatureOf(const Collective& collective, int rank, int size);
 
-  /// The number of ranks on this rank's GPU, this rank included.
-  int ranks_of_gpu() const { return ranks_of_gpu_; }
-  char* arena(int rank) const { return arenas_[static_cast<size_t>(rank)]->data(); }
-  CallLog& log() const { return *log_; }
+/// The last calls of all ranks of a host, for the texts of errors, in memory that all of them map.
+/// Each rank writes its own calls, and reads the calls of the others when a call has failed.
+class CallLog {
+ public:
+  static constexpr uint64_t kKept = 128;  // calls of a rank
+
+  /// `segments`: one of Bytes() for each rank.
+  CallLog(std::vector<std::shared_ptr<Segment>> segments, int rank);
+  static uint64_t Bytes();
+
+  /// This rank's call `number`, counted from 1.
+  void Write(uint32_t number, const Collective& collective);
+
+  /// Describes how the calls with these numbers, by rank, disagree: "rank 0 called ...; rank 1
+  /// called ...".
+  std::string Disagreement(const uint32_t* numbers, const Members& members) const;
+  bool IsMessage(int rank, uint32_t number) const;
+  /// Describes the call of one rank: "all_reduce (f32, 4 elements, sum)".
+  std::string Describe(int rank, uint32_t number) const;
 
  private:
-  int ranks_of_gpu_ = 0;
-  std::vector<std::shared_ptr<ExportedMemory>> arenas_;  // by rank
-  std::unique_ptr<CallLog> log_;
+  struct Entry;
+  struct Page;
+  Page& page(int rank) const;
+  const Entry* Find(int rank, uint32_t number) const;
+
+  std::vector<std::shared_ptr<Segment>> segments_;
+  int rank_;
+};
+
+/// The memory that the ranks of a host share, as one of them maps it: memory of each rank's GPU,
+/// and the call log.
+struct PeerMemory {
+  /// Collective over `host`; each rank allocates `bytes` on its GPU. Throws Error kUnavailable, on
+  /// all ranks.
+  PeerMemory(Communicator& host, const gpu::Device& device, uint64_t bytes);
+
+  std::vector<std::shared_ptr<ExportedMemory>> arenas;  ///< by rank
+  std::unique_ptr<CallLog> log;
 };
 
 }  // namespace dtrun::ops::cuda

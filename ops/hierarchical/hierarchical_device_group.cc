@@ -3,11 +3,8 @@
 // of a step is enqueued before the previous step crosses. NCCL crosses in a separate stream, so
 // that the rails and the ranks of a host work at the same time:
 //
-//   caller's stream   up 0, states | up 1    | down 0, up 2 | down 1 | down 2
-//   across                         | step 0  | step 1       | step 2 |
-//
-// Between the first way up and the first step across, each rail exchanges the states of its hosts:
-// see HostGroup.
+//   caller's stream   up 0 | up 1    | down 0, up 2 | down 1 | down 2
+//   across                 | step 0  | step 1       | step 2 |
 
 #include "ops/hierarchical/hierarchical_device_group.h"
 
@@ -27,7 +24,7 @@
 #include "ops/communicator/communicator_setup.h"
 #include "ops/cuda/cuda_ipc_group.h"
 #include "ops/cuda/host_staged_group.h"
-#include "ops/cuda/kernel_call.h"
+#include "ops/cuda/kernel_args.h"
 #include "ops/cuda/peer_memory.h"
 #include "ops/nccl/nccl_group.h"
 
@@ -44,13 +41,6 @@ HostMap HostsOf(const Communicator& host) {
     numbers[r] = static_cast<int>(first - names.begin());
   }
   return HostMap(numbers);
-}
-
-std::vector<std::string> NamesOf(const HostMap& hosts, const Members& members) {
-  std::vector<std::string> names;
-  for (int h = 0; h < hosts.host_count(); ++h)
-    names.push_back(members.hosts[static_cast<size_t>(hosts.ranks(h)[0])]);
-  return names;
 }
 
 class HierarchicalGroup : public DeviceGroup {
@@ -71,15 +61,15 @@ class HierarchicalGroup : public DeviceGroup {
     rail_ranks_ = host.Split(local_rank < hosts_.rails() ? local_rank : -1, hosts_.host(rank));
     // A failure on the ranks of one host fails on all ranks.
     AgreeOn(host, [&] {
-      local_ = CreateHostGroup(*local_ranks_, device, NamesOf(hosts_, host.members()));
-      staging_ = local_->Allocate(2 * slot_bytes_ + StatesBytes());
+      local_ = CreateCudaIpcGroup(*local_ranks_, device);
+      staging_ = local_->Allocate(2 * slot_bytes_);
     });
     waits_ = !ReachOverNccl(options.wanted);
     if (waits_ && rail_ranks_ != nullptr) rail_ = CreateHostStagedGroup(*rail_ranks_, device);
     flat_ = CreateHostStagedGroup(host, device);
   }
 
-  // Enqueued work uses the group's memory until then. Graphs are not waited for.
+  // Enqueued work uses the group's memory until then.
   ~HierarchicalGroup() override { done_.Synchronize(); }
 
   const char* backend() const override { return "hierarchical"; }
@@ -89,24 +79,15 @@ class HierarchicalGroup : public DeviceGroup {
     Check();
     const auto stream = static_cast<CUstream>(StreamOf(collective, host_.rank()));
     if (base::IsMessage(collective.kind)) return EnqueueMessage(collective);
+    RefuseCapture(device_, collective, host_.rank(), backend());
     const gpu::DeviceScope scope(device_);
-    const bool captured = gpu::IsCapturing(stream);
-    if (captured && waits_) {
-      throw Error(
-          ErrorCode::kUnavailable, Text(
-                                       NameOf(collective.kind),
-                                       ": the stream is being captured into a graph, of which "
-                                       "hierarchical cannot be a part where host_staged goes "
-                                       "between hosts"));
-    }
-    if (!captured && last_stream_ != stream) done_.Delay(stream);
+    if (last_stream_ != stream) done_.Delay(stream);
     if (HasSteps(collective.kind)) {
-      if (waits_) AgreeOnCall(host_, collective);
+      AgreeOnCall(host_, collective);
       EnqueueSteps(collective, stream);
     } else {
       flat_->Enqueue(collective);
     }
-    if (captured) return;
     done_.Record(stream);
     last_stream_ = stream;
   }
@@ -131,14 +112,11 @@ class HierarchicalGroup : public DeviceGroup {
     return nullptr;
   }
 
-  // The ranks of this host know which ranks made another call or did not come. NCCL may know more
-  // about the other hosts.
   std::exception_ptr FindError() {
     const std::exception_ptr within = ErrorOf(*local_);
     const std::exception_ptr across = rail_ == nullptr ? nullptr : ErrorOf(*rail_);
     if (within == nullptr || across == nullptr) return within == nullptr ? across : within;
     const Error first = ThrownAs(within), second = ThrownAs(across);
-    if (first.code() == ErrorCode::kMismatch) return within;
     return std::make_exception_ptr(
         Error(first.code(), Text(first.what(), " (", second.what(), ")")));
   }
@@ -156,7 +134,7 @@ class HierarchicalGroup : public DeviceGroup {
     if (!NcclRefusal([&] { return wanted ? "" : ProbeNccl(*rail_ranks_, device_); }).empty())
       return false;
     const std::string refusal = NcclRefusal([&]() -> std::string {
-      rail_ = CreateNcclGroup(*rail_ranks_, device_, [this] { local_->GiveUp(); });
+      rail_ = CreateNcclGroup(*rail_ranks_, device_);
       return "";
     });
     if (!refusal.empty()) rail_ = nullptr;
@@ -186,12 +164,9 @@ class HierarchicalGroup : public DeviceGroup {
         .staging = static_cast<char*>(staging_->data()),
     };
     const std::vector<Step> steps = PlanSteps(levels, whole);
-    const uint64_t signature = SignatureOf(whole, host_.rank(), host_.size());
-    const bool hears = rail_ != nullptr && !waits_;
     const CUstream crossing = steps.size() > 1 && !waits_ ? crossing_.get() : stream;
     const auto go_up = [&](size_t k) {
-      EnqueueWithin(steps[k].up, whole, signature, stream);
-      if (k == 0 && hears) ExchangeStates(signature, stream);
+      EnqueueWithin(steps[k].up, whole, stream);
       if (crossing != stream) up_[k % 2].Record(stream);
     };
     go_up(0);
@@ -205,32 +180,13 @@ class HierarchicalGroup : public DeviceGroup {
           crossed_.Delay(stream);
         }
       }
-      if (k + 1 == steps.size() && hears) local_->HearHosts(nullptr, signature, stream);
-      EnqueueWithin(steps[k].down, whole, signature, stream);
+      EnqueueWithin(steps[k].down, whole, stream);
     }
   }
 
   void EnqueueWithin(
-      const std::vector<Collective>& parts, const Collective& whole, uint64_t signature,
-      CUstream stream) {
-    for (const Collective& part : parts) local_->EnqueueStep(In(stream, part), whole, signature);
-  }
-
-  void ExchangeStates(uint64_t signature, CUstream stream) {
-    constexpr uint64_t kWords = kStateBytes / sizeof(uint64_t);
-    char* const mine = static_cast<char*>(staging_->data()) + 2 * slot_bytes_;
-    char* const all = mine + kStateBytes;
-    local_->TellHosts(mine, signature, stream);
-    const auto hosts = static_cast<uint64_t>(hosts_.host_count());
-    rail_->Enqueue(
-        In(stream, {.kind = CollectiveKind::kAllGather,
-                    .input = Buffer(mine, kWords, DType::kU64),
-                    .output = Buffer(all, kWords * hosts, DType::kU64)}));
-    local_->HearHosts(all, signature, stream);
-  }
-
-  uint64_t StatesBytes() const {
-    return kStateBytes * (1 + static_cast<uint64_t>(hosts_.host_count()));
+      const std::vector<Collective>& parts, const Collective& whole, CUstream stream) {
+    for (const Collective& part : parts) local_->EnqueueStep(In(stream, part), whole);
   }
 
   Collective In(CUstream stream, Collective part) const {
@@ -249,11 +205,11 @@ class HierarchicalGroup : public DeviceGroup {
   std::unique_ptr<DeviceGroup> rail_;  // null on ranks without a rail
   std::unique_ptr<DeviceGroup> flat_;  // all ranks
   bool waits_ = false;                 // the rails use host_staged
-  std::unique_ptr<Memory> staging_;    // two slots, and the states of hosts
+  std::unique_ptr<Memory> staging_;    // two slots
   gpu::Stream crossing_;
   gpu::Event up_[2];  // after the way up of a step, and of the next step
   gpu::Event crossed_;
-  gpu::Event done_;  // after the last call outside graphs
+  gpu::Event done_;  // after the last call
   CUstream last_stream_ = nullptr;
   std::exception_ptr error_;
 };

@@ -20,13 +20,9 @@ namespace dtrun::ops::cuda {
 /// rounded once on each of the two levels. Averages are divided at the end.
 ///
 /// all_to_all, gather, scatter, and messages to other hosts use host_staged, and block as it does.
-/// Messages within a host use cuda_ipc. If the rails use NCCL, the other collectives do not block
-/// and can be captured into a graph.
-///
-/// The ranks compare their calls. On one host, cuda_ipc does so. Between hosts, each rail exchanges
-/// 16 bytes after the first step within the host. If the rails use host_staged, the hosts instead
-/// exchange the calls before anything is enqueued. A failure on one host ends the groups of all
-/// hosts.
+/// Messages within a host use cuda_ipc. The other collectives wait until all ranks have made them
+/// and compare their calls, but wait for no GPU if the rails use NCCL. No call can be captured into
+/// a graph.
 
 struct HierarchicalOptions {
   /// Bytes per rail of the data that travels together. At 50 GB/s, a rail is busy with 4 MiB for 80

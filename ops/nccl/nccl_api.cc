@@ -44,13 +44,12 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
 
 NcclWatch::NcclWatch(
     const NcclApi& api, ncclComm_t comm, const gpu::Device& device, Patience patience,
-    std::string ranks, std::function<void()> before_abort)
+    std::string ranks)
     : api_(api),
       comm_(comm),
       device_(device),
       patience_(patience),
       ranks_(std::move(ranks)),
-      before_abort_(std::move(before_abort)),
       thread_([this] { Run(); }) {}
 
 NcclWatch::~NcclWatch() {
@@ -135,7 +134,6 @@ void NcclWatch::Look() {
 
 void NcclWatch::Abort(std::exception_ptr error) {
   error_ = std::move(error);
-  if (before_abort_ != nullptr) before_abort_();
   // The kernels of the communicator end, so that no thread waits for a stream forever.
   api_.ncclCommAbort(comm_);
   entries_.clear();

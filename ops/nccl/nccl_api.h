@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -66,11 +65,9 @@ class NcclWatch {
     const base::Clock& clock;
   };
 
-  /// The watch's thread calls `before_abort` before it aborts, unless `before_abort` is null. The
-  /// objects that `before_abort` uses outlive the watch.
   NcclWatch(
       const NcclApi& api, ncclComm_t comm, const gpu::Device& device, Patience patience,
-      std::string ranks, std::function<void()> before_abort);
+      std::string ranks);
   /// Ends the thread.
   ~NcclWatch();
 
@@ -98,7 +95,6 @@ class NcclWatch {
   const gpu::Device& device_;
   const Patience patience_;
   const std::string ranks_;
-  const std::function<void()> before_abort_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Entry> entries_;

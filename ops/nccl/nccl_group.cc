@@ -29,16 +29,13 @@
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "gpu/driver.h"
-#include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "ops/communicator/communicator_setup.h"
-#include "ops/cuda/elementwise_args.h"
-#include "ops/cuda/kernel_call.h"
+#include "ops/cuda/host_staged_group.h"
+#include "ops/cuda/reduce_kernel.h"
 #include "ops/nccl/nccl_api.h"
 #include "ops/reduce/reduce.h"
-
-extern "C" const unsigned long long dtrun_reduce_pieces[];
 
 namespace dtrun::ops {
 namespace {
@@ -105,13 +102,6 @@ Way WayOf(const Collective& collective, int size) {
   return collective.scale.before == 1 ? Way::kThenFinish : Way::kHere;
 }
 
-cuda::ReducePiecesArgs PiecesArgs(int size) {
-  cuda::ReducePiecesArgs args = {};
-  args.inputs = size;
-  if (size <= cuda::kMostGathered) cuda::CountCombines(0, size, args.combines);
-  return args;
-}
-
 // A factor as a bit pattern of its type, the form that NCCL takes.
 struct Factor {
   alignas(8) unsigned char bytes[8] = {};
@@ -130,25 +120,11 @@ struct Factor {
   }
 };
 
-gpu::Kernels& PiecesKernels() {
-  static gpu::Kernels kernels(dtrun_reduce_pieces, "reductions beside NCCL's");
-  return kernels;
-}
-
-class NcclMemory : public Memory {
- public:
-  explicit NcclMemory(gpu::DeviceMemory memory)
-      : Memory(memory.as<void>(), memory.bytes()), memory_(std::move(memory)) {}
-
- private:
-  gpu::DeviceMemory memory_;
-};
-
 class NcclGroup : public DeviceGroup {
  public:
   NcclGroup(
       const NcclApi& api, ncclComm_t comm, const gpu::Device& device, const Communicator& host,
-      NcclWatch::Patience patience, std::function<void()> before_abort)
+      NcclWatch::Patience patience)
       : api_(api),
         comm_(comm),
         device_(device),
@@ -159,12 +135,10 @@ class NcclGroup : public DeviceGroup {
         fork_(device),
         join_(device),
         barrier_(device, 256),
-        pieces_args_(PiecesArgs(host.size())),
         pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
-        watch_(std::make_unique<NcclWatch>(
-            api, comm, device, patience, members_.name, std::move(before_abort))) {
+        watch_(std::make_unique<NcclWatch>(api, comm, device, patience, members_.name)) {
     // A kernel cannot be loaded while a graph is captured, so load it now.
-    PiecesKernels().Find(device, "dtrun_reduce_pieces_f32");
+    cuda::CollectiveKernels().Find(device, "dtrun_reduce_f32");
   }
 
   ~NcclGroup() override {
@@ -179,7 +153,7 @@ class NcclGroup : public DeviceGroup {
   int device() const override { return device_.index(); }
   void Check() override { watch_->Check(); }
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
-    return std::make_unique<NcclMemory>(gpu::DeviceMemory(device_, bytes));
+    return cuda::AllocateOnGpu(device_, bytes);
   }
 
   void Enqueue(const Collective& collective) override;
@@ -188,8 +162,6 @@ class NcclGroup : public DeviceGroup {
   void Do(const Collective& collective);
   void Combine(const Collective& collective, double factor);
   void CombineAndFinish(const Collective& collective);
-  void ReducePieces(
-      const Collective& collective, cuda::ReducePiecesArgs args, const Buffer& result);
   void CombineHere(const Collective& collective);
   void Move(const Collective& collective);
   void Broadcast(const Buffer& from, const Buffer& to, int root);
@@ -198,7 +170,6 @@ class NcclGroup : public DeviceGroup {
   void CopyOwn(const Buffer& to, const Buffer& from);
   Buffer PartTo(const Collective& c, int destination) const;  // of the input
   Buffer PartFrom(const Collective& c, int source) const;     // of the output
-  Counts SharesOf(const Collective& collective) const;
   // Makes all operations that `start` starts one operation of NCCL.
   void AsOne(const std::function<void()>& start);
   void CheckNccl(ncclResult_t result, const char* call) const { api_.Check(result, call, comm_); }
@@ -212,7 +183,6 @@ class NcclGroup : public DeviceGroup {
   gpu::Stream stream_;
   gpu::Event fork_, join_;
   gpu::DeviceMemory barrier_;
-  cuda::ReducePiecesArgs pieces_args_;  // common to all reductions of pieces
   gpu::DeviceMemory pieces_;  // gathered from all ranks, for reductions by a kernel of dtrun
   uint64_t sequence_ = 0;
   std::unique_ptr<NcclWatch> watch_;
@@ -304,7 +274,7 @@ void NcclGroup::Combine(const Collective& collective, double factor) {
         api_.ncclReduce(
             input.data, output.data, input.count, type, op.get(), collective.root, comm_, stream()),
         "ncclReduce");
-  const Counts shares = SharesOf(collective);
+  const Counts shares = SharesOf(collective, size_);
   if (AllEqual(shares))
     return CheckNccl(
         api_.ncclReduceScatter(input.data, output.data, shares[0], type, op.get(), comm_, stream()),
@@ -327,15 +297,9 @@ void NcclGroup::Combine(const Collective& collective, double factor) {
 void NcclGroup::CombineAndFinish(const Collective& collective) {
   Combine(collective, 1);
   if (!UsesOutput(collective, rank_)) return;
-  cuda::ReducePiecesArgs args = pieces_args_;
-  args.inputs = 1;
-  args.pieces = static_cast<const char*>(collective.output.data);
-  ReducePieces(collective, args, collective.output);
-}
-
-Counts NcclGroup::SharesOf(const Collective& collective) const {
-  return collective.send_counts.empty() ? DealRows(collective.input.count, 1, size_)
-                                        : collective.send_counts;
+  cuda::ReduceArgs args = cuda::ReduceArgsOf(collective, size_, 1);
+  args.arrays = static_cast<const char*>(collective.output.data);
+  cuda::EnqueueReduce(device_, args, collective.output, stream_.get());
 }
 
 // ---- reductions by a kernel of dtrun
@@ -343,20 +307,8 @@ Counts NcclGroup::SharesOf(const Collective& collective) const {
 // Gathers the inputs of all ranks in pieces, and reduces the part that this rank needs.
 void NcclGroup::CombineHere(const Collective& collective) {
   const Buffer &input = collective.input, &output = collective.output;
-  Range wanted{0, input.count};
-  if (collective.kind == CollectiveKind::kReduceScatter) {
-    const Counts shares = SharesOf(collective);
-    for (int r = 0; r < rank_; ++r) wanted.begin += shares[static_cast<size_t>(r)];
-    wanted.count = shares[static_cast<size_t>(rank_)];
-  } else if (collective.kind == CollectiveKind::kReduce && rank_ != collective.root) {
-    wanted.count = 0;
-  }
-  if (size_ > cuda::kMostGathered)
-    throw Error(
-        ErrorCode::kUnavailable,
-        Text(
-            Describe(collective), ": NCCL has no such arithmetic; dtrun computes it for at most ",
-            cuda::kMostGathered, " ranks, found ", size_));
+  const Range wanted = ResultOf(collective, rank_, size_);
+  cuda::ReduceArgs args = cuda::ReduceArgsOf(collective, size_, size_);
   const uint64_t piece = kPieceBytes / SizeOf(input.dtype);
   for (uint64_t begin = 0; begin < input.count; begin += piece) {
     const Buffer part = input.Slice(begin, std::min(piece, input.count - begin));
@@ -366,28 +318,11 @@ void NcclGroup::CombineHere(const Collective& collective) {
     const uint64_t first = std::max(begin, wanted.begin);
     const uint64_t end = std::min(begin + part.count, wanted.begin + wanted.count);
     if (first >= end) continue;
-    cuda::ReducePiecesArgs args = pieces_args_;
-    args.pieces = pieces_.as<char>() + (first - begin) * SizeOf(input.dtype);
+    args.arrays = pieces_.as<char>() + (first - begin) * SizeOf(input.dtype);
     args.stride = part.bytes();
-    ReducePieces(collective, args, output.Slice(first - wanted.begin, end - first));
+    const Buffer result = output.Slice(first - wanted.begin, end - first);
+    cuda::EnqueueReduce(device_, args, result, stream_.get());
   }
-}
-
-// Applies the arithmetic of the collective to pieces that lie as `args` says.
-void NcclGroup::ReducePieces(
-    const Collective& collective, cuda::ReducePiecesArgs args, const Buffer& result) {
-  constexpr uint32_t kThreads = 256, kMostBlocks = 4096;
-  args.output = static_cast<char*>(result.data);
-  args.count = result.count;
-  args.before = collective.scale.before;
-  args.after = collective.scale.after;
-  args.scaled = args.before != 1 || args.after != 1 ? 1 : 0;
-  args.divisor = collective.divisor == 0 ? size_ : collective.divisor;
-  args.op = static_cast<int32_t>(collective.op);
-  PiecesKernels().Launch(
-      device_, Text("dtrun_reduce_pieces_", NameOf(result.dtype)).c_str(),
-      {.blocks = gpu::BlocksFor(result.count, kThreads, kMostBlocks), .threads = kThreads},
-      stream_.get(), args);
 }
 
 // ---- data movement
@@ -497,8 +432,7 @@ std::string ProbeNccl(Communicator& host, const gpu::Device& device) {
   return "";
 }
 
-std::unique_ptr<DeviceGroup> CreateNcclGroup(
-    Communicator& host, const gpu::Device& device, std::function<void()> before_abort) {
+std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Device& device) {
   const NcclApi* api = nullptr;
   ncclUniqueId id = {};
   cuda::AgreeOn(host, [&] {
@@ -517,10 +451,8 @@ std::unique_ptr<DeviceGroup> CreateNcclGroup(
           ? NcclWatch::Patience{EngineOptions().timeout, steady}
           : NcclWatch::Patience{host.engine()->options().timeout, host.engine()->clock()};
   std::unique_ptr<DeviceGroup> group;
-  cuda::AgreeOn(host, [&] {
-    group =
-        std::make_unique<NcclGroup>(*api, comm, device, host, patience, std::move(before_abort));
-  });
+  cuda::AgreeOn(
+      host, [&] { group = std::make_unique<NcclGroup>(*api, comm, device, host, patience); });
   return group;
 }
 

@@ -1,7 +1,6 @@
 #ifndef DTRUN_OPS_NCCL_NCCL_GROUP_H_
 #define DTRUN_OPS_NCCL_NCCL_GROUP_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,11 +15,8 @@ namespace dtrun::ops {
 std::string ProbeNccl(Communicator& host, const gpu::Device& device);
 
 /// Creates a group of the ranks of `host` over NCCL, on one host or several: see nccl_group.cc.
-/// Collective. Throws Error on all ranks if any rank fails. If an enqueued operation fails, another
-/// thread calls `before_abort` before any stream goes on. The objects that `before_abort` uses
-/// outlive the group.
-std::unique_ptr<DeviceGroup> CreateNcclGroup(
-    Communicator& host, const gpu::Device& device, std::function<void()> before_abort = nullptr);
+/// Collective. Throws Error on all ranks if any rank fails.
+std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Device& device);
 
 }  // namespace dtrun::ops
 

@@ -125,22 +125,30 @@ bool WantsToBeAlone(const base::GetEnv& get) {
   return NumberOf(get, kAlone, 0, 1).value_or(0) == 1;
 }
 
+namespace {
+
+// Open MPI's own launcher sets the size. Launchers that speak PMIx (srun --mpi=pmix, prun) do not.
+bool IsStartedByMpi(const base::GetEnv& get) {
+  const std::optional<std::string> size = ValueOf(get, "OMPI_COMM_WORLD_SIZE");
+  return size ? *size != "1" : get("PMIX_RANK").has_value();
+}
+
+}  // namespace
+
 std::optional<base::LaunchEnv> LaunchOf(const base::GetEnv& get) {
   const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(get);
-  return launch ? launch : LaunchByTfConfig(get, ThisMachine());
+  if (launch || IsStartedByMpi(get)) return launch;
+  return LaunchByTfConfig(get, ThisMachine());
 }
 
 JoinPlan PlanJoin(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch, const Machine& machine) {
   if (WantsToBeAlone(get)) return {.description = "alone (DTRUN_ALONE=1)"};
-  // Open MPI's own launcher sets the size. Launchers that speak PMIx (srun --mpi=pmix, prun) do
-  // not.
-  const std::string open_mpi = ValueOf(get, "OMPI_COMM_WORLD_SIZE").value_or("");
-  const bool by_mpi = open_mpi.empty() ? get("PMIX_RANK").has_value() : open_mpi != "1";
+  const bool by_mpi = IsStartedByMpi(get);
   if (launch) return ByDtrun(get, *launch, by_mpi);
   if (by_mpi) return ThroughMpi();
   if (const std::optional<JoinPlan> plan = PlanByHand(get, machine)) return *plan;
-  if (!open_mpi.empty()) return {};
+  if (ValueOf(get, "OMPI_COMM_WORLD_SIZE")) return {};
   // srun also sets PMI_RANK (--mpi=pmi2). MPICH's launcher may itself have used srun.
   if (!ValueOf(get, "MPI_LOCALNRANKS")) RefuseSlurm(get, machine);
   RefuseOtherMpi(get, machine);

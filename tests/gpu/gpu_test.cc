@@ -13,6 +13,7 @@
 #include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
+#include "tests/gpu_simulator/graph.h"
 #include "tests/gpu_simulator/test_kernels.h"
 
 extern "C" const unsigned long long dtrun_test_kernels[];
@@ -110,9 +111,8 @@ TEST_CASE("kernels can loop and reduce and use shared memory and convert types")
   std::iota(numbers.begin(), numbers.end(), 0u);
   const DeviceMemory rotated = Upload(stream, numbers);
   TestKernels().Launch(
-      device, "dtrun_test_rotate",
-      {.blocks = 3, .threads = threads, .shared_bytes = threads == 96 ? 100u << 10 : 4096},
-      stream.get(), RotateArgs{rotated.as<uint32_t>(), 5});
+      device, "dtrun_test_rotate", {.blocks = 3, .threads = threads}, stream.get(),
+      RotateArgs{rotated.as<uint32_t>(), 5});
   for (uint32_t i = 0; i < numbers.size(); ++i)
     numbers[i] = i / threads * threads + (i % threads + 5) % threads;
   CHECK(Download<uint32_t>(stream, rotated) == numbers);

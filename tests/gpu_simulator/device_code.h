@@ -26,7 +26,6 @@
   static const dtrun::gpu_simulator::Registration name##_known( \
       #name, {&name##_call, sizeof(Args)});                     \
   static void name##_body([[maybe_unused]] const Args& args)
-#define DTRUN_BOUNDED_KERNEL(name, Args, threads, blocks) DTRUN_KERNEL(name, Args)
 
 // All threads of a block run on one system thread, so a thread_local variable is shared by a block.
 #undef __shared__

@@ -8,7 +8,7 @@ DTRUN_KERNEL(dtrun_test_scale, dtrun::testing::ScaleArgs) {
   for (uint64_t i = FirstItem(); i < args.count; i += ItemStride()) args.values[i] *= args.factor;
 }
 
-DTRUN_BOUNDED_KERNEL(dtrun_test_sum, dtrun::testing::SumArgs, 256, 2) {
+DTRUN_KERNEL(dtrun_test_sum, dtrun::testing::SumArgs) {
   __shared__ float of_warp[8];
   float sum = 0;
   for (uint64_t i = FirstItem(); i < args.count; i += ItemStride()) sum += args.values[i];
@@ -23,7 +23,7 @@ DTRUN_BOUNDED_KERNEL(dtrun_test_sum, dtrun::testing::SumArgs, 256, 2) {
 }
 
 DTRUN_KERNEL(dtrun_test_rotate, dtrun::testing::RotateArgs) {
-  uint32_t* shared = dtrun::gpu::SharedMemory<uint32_t>();
+  __shared__ uint32_t shared[1024];
   uint32_t* values = args.values + blockIdx.x * blockDim.x;
   shared[threadIdx.x] = values[threadIdx.x];
   __syncthreads();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/gpu/trial.h"
+#include "tests/gpu_simulator/graph.h"
 #include "tests/models/gpu/convolution_rig.h"
 
 namespace dtrun::testing {
@@ -27,7 +28,7 @@ std::string Problem(ConvolutionWay& way, const ConvolutionExample& example, Dire
   const gpu::DeviceScope scope(TestStream().device());
   try {
     way.Prepare();
-    MillisecondsInGraph(TestStream(), [&] { way.Enqueue(example.Tensors(direction, result)); });
+    MillisecondsOf(TestStream(), [&] { way.Enqueue(example.Tensors(direction, result)); });
     return "";
   } catch (const Error& error) {
     return error.what();

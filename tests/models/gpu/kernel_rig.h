@@ -132,8 +132,8 @@ void RunKernel(const std::string& name, const gpu::Shape& shape, const Args& arg
 }
 
 template <typename Args>
-void RunKernel(const std::string& name, uint32_t blocks, const Args& args, uint32_t shared = 0) {
-  RunKernel(name, gpu::Shape{blocks, 256, shared}, args);
+void RunKernel(const std::string& name, uint32_t blocks, const Args& args) {
+  RunKernel(name, gpu::Shape{.blocks = blocks}, args);
 }
 
 // The sizes of an activation.

@@ -54,8 +54,8 @@ TEST_CASE("layers add a bias, two tensors, or nothing, and apply a ReLU", "[laye
           clips});
   check(biased);
   RunKernel(
-      "dtrun_layer_relu_" + type.name, 2,
-      LayerReluArgs{of_a.as<void>(), y.as<void>(), sizes.count()});
+      "dtrun_layer_add_" + type.name, 2,
+      LayerAddArgs{of_a.as<void>(), nullptr, y.as<void>(), sizes.count(), 1});
   check(clipped);
   RunKernel(
       "dtrun_layer_add_" + type.name, 2,
@@ -71,7 +71,8 @@ TEST_CASE("a ReLU keeps NaN, so that bad values show in the loss", "[layer_kerne
   const Typed type = AnyType();
   const auto values = type.ToDevice({std::nan(""), -1, 1});
   RunKernel(
-      "dtrun_layer_relu_" + type.name, 1, LayerReluArgs{values.as<void>(), values.as<void>(), 3});
+      "dtrun_layer_add_" + type.name, 1,
+      LayerAddArgs{values.as<void>(), nullptr, values.as<void>(), 3, 1});
   const Doubles after = type.ToHost(values, 3);
   CHECK(std::isnan(after[0]));
   CHECK(after[1] == 0);
@@ -124,18 +125,6 @@ TEST_CASE("dropout keeps the values that the CPU's layer keeps", "[layer_kernels
   CHECK(Download<uint8_t>(mask, kept.size()) == kept);
   CHECK(type.ToHost(values, y.size()) == y);
   CHECK(type.ToHost(gradients, dx.size()) == dx);
-}
-
-TEST_CASE("rows behind the examples become zeros", "[layer_kernels]") {
-  const Typed type = AnyType();
-  const uint32_t examples = GENERATE(0u, 2u, 3u), rows = 3, width = 13;
-  const auto values = type.ToDevice(Doubles(rows * width, 0.5));
-  RunKernel(
-      "dtrun_layer_fill_rows_" + type.name, 1,
-      LayerFillRowsArgs{values.as<void>(), examples, rows, width});
-  Doubles expected(rows * width, 0.5);
-  std::fill(expected.begin() + examples * width, expected.end(), 0.0);
-  CHECK(type.ToHost(values, expected.size()) == expected);
 }
 
 TEST_CASE("the gradient of a bias is the sum over the pixels, in every run", "[layer_kernels]") {
@@ -328,27 +317,24 @@ TEST_CASE("the mean over all pixels and its gradient match f64", "[layer_kernels
   CheckNear(type.ToHost(of_dx, dx.size()), dx, type.tolerance);
 }
 
-TEST_CASE("values are converted with and without padded columns", "[layer_kernels]") {
+TEST_CASE("values are converted to the type of the activations and back", "[layer_kernels]") {
   const Typed type = AnyType();
-  const uint32_t rows = 5, columns = 13, padded = GENERATE(13u, 16u);
-  const Doubles values = MadeUp(rows * columns, 1);
-  const auto wide = Upload(Floats(values)), narrow = type.ToDevice(Doubles(rows * padded, 3));
+  const uint32_t count = 65;
+  const Doubles values = MadeUp(count, 1);
+  const auto wide = Upload(Floats(values)), narrow = type.ToDevice(Doubles(count, 3));
   RunKernel(
       "dtrun_layer_narrow_" + type.name, 1,
-      LayerNarrowArgs{wide.as<float>(), narrow.as<void>(), rows, columns, padded});
-  Doubles expected(rows * padded), doubled;
-  for (uint32_t i = 0; i < rows * columns; ++i) {
-    expected[i / columns * padded + i % columns] = values[i];
-    doubled.push_back(2 * values[i]);
-  }
-  CHECK(type.ToHost(narrow, expected.size()) == expected);
-  const auto again = Upload(std::vector<float>(values.size(), 3));
-  LayerWidenArgs args{narrow.as<void>(), again.as<float>(), rows, columns, padded, 0};
+      LayerNarrowArgs{wide.as<float>(), narrow.as<void>(), count});
+  CHECK(type.ToHost(narrow, count) == values);
+  Doubles doubled;
+  for (const double value : values) doubled.push_back(2 * value);
+  const auto again = Upload(std::vector<float>(count, 3));
+  LayerWidenArgs args{narrow.as<void>(), again.as<float>(), count, 0};
   RunKernel("dtrun_layer_widen_" + type.name, 1, args);
-  CHECK(Download<float>(again, values.size()) == Floats(values));
+  CHECK(Download<float>(again, count) == Floats(values));
   args.add = 1;
   RunKernel("dtrun_layer_widen_" + type.name, 1, args);
-  CHECK(Download<float>(again, values.size()) == Floats(doubled));
+  CHECK(Download<float>(again, count) == Floats(doubled));
 }
 
 TEST_CASE("filters change between the orders of Keras and cuDNN", "[layer_kernels]") {

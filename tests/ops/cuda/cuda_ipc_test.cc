@@ -16,6 +16,7 @@
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
+#include "tests/gpu_simulator/graph.h"
 #include "tests/ops/cuda/device_job.h"
 
 namespace dtrun::testing {

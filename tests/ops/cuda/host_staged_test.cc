@@ -15,6 +15,7 @@
 #include "gpu/stream.h"
 #include "ops/cuda/host_staged_group.h"
 #include "tests/conformance/suite.h"
+#include "tests/gpu_simulator/graph.h"
 #include "tests/ops/cuda/device_job.h"
 #include "tests/ops/cuda/device_ranks.h"
 

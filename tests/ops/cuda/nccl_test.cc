@@ -12,6 +12,7 @@
 #include "gpu/stream.h"
 #include "ops/nccl/nccl_group.h"
 #include "tests/conformance/suite.h"
+#include "tests/gpu_simulator/graph.h"
 #include "tests/ops/cuda/device_job.h"
 #include "tests/ops/cuda/device_ranks.h"
 

@@ -1,14 +1,16 @@
 // The parts of a collective over host_staged and over hosts: they must cover the collective and
-// stay inside the given memory. The tests need no GPU.
+// stay inside the given memory. The tree in which kernels combine. The tests need no GPU.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ops/collective/device_parts.h"
 #include "ops/collective/host_map.h"
+#include "ops/cuda/kernel_args.h"
 
 namespace dtrun::ops::cuda {
 namespace {
@@ -160,6 +162,31 @@ TEST_CASE("steps over hosts match between ranks and stay in the staging memory")
       }
     }
   }
+}
+
+// Applies the combinations of a tree over `size` inputs to texts, as a kernel does to values.
+std::string Tree(int size) {
+  ReduceArgs args = {};
+  CountCombines(0, size, args.combines);
+  std::vector<std::string> waiting;
+  for (int k = 0; k < size; ++k) {
+    waiting.push_back(std::string(1, static_cast<char>('a' + k)));
+    for (int n = args.combines[k]; n > 0; --n) {
+      const std::string right = waiting.back();
+      waiting.pop_back();
+      waiting.back() = "(" + waiting.back() + right + ")";
+    }
+  }
+  REQUIRE(waiting.size() == 1);
+  return waiting[0];
+}
+
+TEST_CASE("inputs are combined in the tree of ops/reduce") {
+  CHECK(Tree(1) == "a");
+  CHECK(Tree(2) == "(ab)");
+  CHECK(Tree(3) == "((ab)c)");
+  CHECK(Tree(5) == "(((ab)c)(de))");
+  CHECK(Tree(8) == "(((ab)(cd))((ef)(gh)))");
 }
 
 }  // namespace
