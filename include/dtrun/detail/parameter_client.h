@@ -79,6 +79,7 @@ struct ParameterServerOptions {
   bool evaluator = false;  ///< the last rank is not a worker; true if TF_CONFIG has an evaluator
 };
 
+/// True if the last rank is an evaluator, by the options or by TF_CONFIG.
 inline bool HasEvaluator(const Context& job, const ParameterServerOptions& options) {
   return options.evaluator || job.has_evaluator();
 }
