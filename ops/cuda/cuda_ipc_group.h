@@ -28,8 +28,8 @@ std::string WhyNotCudaIpc(Communicator& host, const gpu::Device& device);
 /// The cuda_ipc group of the ranks of one host, on its own or as a part of a larger group.
 class HostGroup : public DeviceGroup {
  public:
-  /// Enqueues a step of `whole`, which errors name. A step has the kinds of Collective. A gather
-  /// has its receive counts on every rank.
+  /// Enqueues one step of `whole`, a collective of the larger group. The ranks of the host compare
+  /// the step. Errors name `whole`.
   virtual void EnqueueStep(const Collective& step, const Collective& whole) = 0;
 };
 
