@@ -92,7 +92,7 @@ json.dump({"best": {"images_per_s": 200}}, open(sys.argv[-1], "w"))
 PY
   gpu_check
   expect_status 1
-  expect_equal "$(field gpu_ops verdict)" passed
+  expect_equal "$(field cuda_ipc verdict)" passed
   expect_equal "$(field gpu_models verdict): $(field gpu_models reason)" "skipped: tests/models/gpu/gpu_network_test: not in this archive"
   expect_equal "$(field gpu_cnn_perf result)" "[{'batch': 64, 'images_per_s': 300}, {'dtype': 'f16', 'images_per_s': 950.5}]"
   expect_equal "$(field gpu_all_reduce_perf verdict): $(field gpu_all_reduce_perf reason)" "failed: it wrote no results"
