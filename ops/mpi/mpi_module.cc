@@ -22,9 +22,8 @@
 #include "base/version.h"
 #include "dtrun/error.h"
 #include "ops/bootstrap/bootstrap.h"
-#include "ops/mpi/mpi_group.h"
-#include "ops/mpi/mpi_messages.h"
-#include "ops/mpi/mpi_operation.h"
+#include "ops/mpi/mpi_wire.h"
+#include "ops/wire/wire_communicator.h"
 
 namespace dtrun::ops::mpi {
 
@@ -110,106 +109,6 @@ std::string NameOfLevel(int level) {
   }
   return base::Text("MPI thread level ", level);
 }
-
-// Collective: returns the number of a new communicator, different from all others of the job. The
-// first rank of the communicator makes it from its own rank and the count of numbers that it has
-// given.
-uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, std::atomic<uint64_t>& named) {
-  constexpr int kRankBits = 24;
-  const uint64_t mine = named++ << kRankBits | static_cast<uint64_t>(job_rank);
-  const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
-  uint64_t context = 0;
-  std::memcpy(&context, bootstrap.AllGather(bytes)[0].data(), sizeof context);
-  return context;
-}
-
-class MpiCommunicator : public Communicator {
- public:
-  /// Collective over the ranks of `bootstrap`, which are `job_ranks`.
-  MpiCommunicator(
-      std::shared_ptr<Endpoint> endpoint, Bootstrap& bootstrap, std::vector<int> job_ranks,
-      Engine& engine, Members members)
-      : Communicator(std::move(members)), engine_(engine), group_(std::make_shared<Group>()) {
-    group_->endpoint = std::move(endpoint);
-    group_->members = shared_members();
-    group_->rank = bootstrap.rank();
-    group_->size = bootstrap.size();
-    group_->job_ranks = std::move(job_ranks);
-    group_->context = AgreeOnContext(
-        bootstrap, group_->job_ranks[static_cast<size_t>(group_->rank)], group_->endpoint->named);
-  }
-
-  int rank() const override { return group_->rank; }
-  int size() const override { return group_->size; }
-  const char* backend() const override { return "mpi"; }
-  Engine* engine() override { return &engine_; }
-  bool MayBeAwaited() override {
-    Endpoint& endpoint = *group_->endpoint;
-    endpoint.messages.Poll(polled_);
-    const auto& collectives = endpoint.mailroom->Box(group_->context).collectives;
-    return collectives.count(group_->collectives + 1) != 0;
-  }
-  void Leave() override {
-    Endpoint& endpoint = *group_->endpoint;
-    const int self = group_->job_ranks[static_cast<size_t>(rank())];
-    const Header header(
-        {.context = group_->context,
-         .sequence = 0,
-         .bytes = 0,
-         .source = self,
-         .tags = 0,
-         .channel = Channel::kLeave,
-         .has_data = 0,
-         .call = {}},
-        {}, {}, 0);
-    const auto outbox = std::make_shared<Outbox>();
-    outbox->memory.push_back(header);
-    for (const int peer : group_->job_ranks) {
-      if (peer == self) continue;
-      ++outbox->open;
-      endpoint.messages.Send(
-          peer, Mailroom::kTag, header.memory().get(), header.envelope().bytes,
-          Messages::Mode::kBuffered, outbox, 0);
-    }
-  }
-  std::vector<int> Left() override {
-    Endpoint& endpoint = *group_->endpoint;
-    if (endpoint.messages.usable()) endpoint.messages.Poll(polled_);
-    const std::vector<int>& gone = endpoint.mailroom->left();
-    std::vector<int> left;
-    for (int r = 0; r < size() && !gone.empty(); ++r) {
-      const int job_rank = group_->job_ranks[static_cast<size_t>(r)];
-      if (std::find(gone.begin(), gone.end(), job_rank) != gone.end()) left.push_back(r);
-    }
-    return left;
-  }
-  std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
-    Barrier();
-    return AllocatePrivate(bytes);
-  }
-  std::unique_ptr<Communicator> Create(
-      Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) override {
-    std::vector<int> job_ranks;
-    for (const int r : ranks) job_ranks.push_back(group_->job_ranks[static_cast<size_t>(r)]);
-    return std::make_unique<MpiCommunicator>(
-        group_->endpoint, bootstrap, std::move(job_ranks), engine_, std::move(members));
-  }
-
- protected:
-  Work StartChecked(Collective collective) override {
-    const bool message =
-        collective.kind == CollectiveKind::kSend || collective.kind == CollectiveKind::kReceive;
-    if (message) {
-      return engine_.Start(std::make_unique<MessageOperation>(group_, std::move(collective)));
-    }
-    return engine_.Start(std::make_unique<CollectiveOperation>(group_, std::move(collective)));
-  }
-
- private:
-  Engine& engine_;
-  std::shared_ptr<Group> group_;
-  uint64_t polled_ = 0;
-};
 
 // The trainer's communicator, or MPI_COMM_WORLD if the trainer has passed none.
 MPI_Comm CommOf(const MpiHandle& handle) {
@@ -306,8 +205,8 @@ void InitMpi(int wanted, int* level) {
 }
 
 // MPI calls this at the beginning of MPI_Finalize, while MPI still works.
-int TellFinalized(MPI_Comm, int, void* messages, void*) {
-  static_cast<Messages*>(messages)->SetFinalized();
+int TellFinalized(MPI_Comm, int, void* of_job, void*) {
+  static_cast<MpiWire*>(of_job)->SetFinalized();
   return MPI_SUCCESS;
 }
 
@@ -341,16 +240,18 @@ class OpenMpiJob : public MpiJob {
     Check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     FindHost();
     bootstrap_ = std::make_unique<MpiBootstrap>(comm_, rank_, size_, timeout);
-    endpoint_ = std::make_shared<Endpoint>(comm_, size_);
+    auto of_job = std::make_unique<MpiWire>(comm_);
+    wire_ = of_job.get();
+    endpoint_ = std::make_shared<wire::Endpoint>(std::move(of_job), size_);
     Check(
         MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &TellFinalized, &keyval_, nullptr),
         "MPI_Comm_create_keyval");
-    Check(MPI_Comm_set_attr(MPI_COMM_SELF, keyval_, &endpoint_->messages), "MPI_Comm_set_attr");
+    Check(MPI_Comm_set_attr(MPI_COMM_SELF, keyval_, wire_), "MPI_Comm_set_attr");
   }
   // Calls no function of MPI, because MPI may be finalised. Without Finalize, MPI keeps a pointer
   // to the messages and their memory, so the endpoint is never freed.
   ~OpenMpiJob() override {
-    if (comm_ != MPI_COMM_NULL) new std::shared_ptr<Endpoint>(std::move(endpoint_));
+    if (comm_ != MPI_COMM_NULL) new std::shared_ptr<wire::Endpoint>(std::move(endpoint_));
   }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
@@ -366,12 +267,12 @@ class OpenMpiJob : public MpiJob {
   std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) override {
     std::vector<int> all(static_cast<size_t>(size_));
     std::iota(all.begin(), all.end(), 0);
-    return std::make_unique<MpiCommunicator>(
-        endpoint_, *bootstrap_, std::move(all), engine, std::move(members));
+    return wire::CreateWireCommunicator(
+        "mpi", endpoint_, *bootstrap_, std::move(all), engine, std::move(members));
   }
   void Finalize() override {
     CheckNotFinalized("Shutdown");
-    endpoint_->messages.Close(*endpoint_->mailroom);
+    wire_->Close(*endpoint_->mailroom);
     Check(MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_), "MPI_Comm_delete_attr");
     Check(MPI_Comm_free_keyval(&keyval_), "MPI_Comm_free_keyval");
     Check(MPI_Comm_free(&comm_), "MPI_Comm_free");
@@ -409,7 +310,8 @@ class OpenMpiJob : public MpiJob {
   int launch_rank_ = 0, launch_size_ = 1, rank_ = 0, size_ = 1, host_leader_ = 0;
   std::string host_name_;
   std::unique_ptr<MpiBootstrap> bootstrap_;
-  std::shared_ptr<Endpoint> endpoint_;
+  std::shared_ptr<wire::Endpoint> endpoint_;
+  MpiWire* wire_ = nullptr;  // of the endpoint
 };
 
 }  // namespace

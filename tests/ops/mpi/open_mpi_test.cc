@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "dtrun/error.h"
-#include "ops/mpi/mpi_messages.h"
+#include "ops/mpi/mpi_wire.h"
 
 namespace {
 

@@ -1,7 +1,5 @@
-#ifndef DTRUN_OPS_MPI_MPI_GROUP_H_
-#define DTRUN_OPS_MPI_MPI_GROUP_H_
-
-#include <mpi.h>
+#ifndef DTRUN_OPS_WIRE_WIRE_GROUP_H_
+#define DTRUN_OPS_WIRE_WIRE_GROUP_H_
 
 #include <atomic>
 #include <cstdint>
@@ -13,9 +11,9 @@
 #include <vector>
 
 #include "ops/collective/collective.h"
-#include "ops/mpi/mpi_messages.h"
+#include "ops/wire/wire.h"
 
-namespace dtrun::ops::mpi {
+namespace dtrun::ops::wire {
 
 /// The sequence that an operation's number belongs to. kLeave is no operation: the source starts no
 /// more operations.
@@ -68,7 +66,7 @@ struct Mailbox {
   std::map<std::pair<int, uint64_t>, Header> sends, receives;           // by source and sequence
 };
 
-/// The headers that an operation has sent. `open` is the number of headers that MPI still needs.
+/// The headers that an operation has sent. `open` is the number of headers that the wire needs.
 struct Outbox : Listener {
   void Ended(uint64_t) override { --open; }
   int open = 0;
@@ -86,7 +84,7 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
   static uint64_t DataLimit(int size);
 
   /// `size`: of the job.
-  Mailroom(Messages& messages, int size);
+  Mailroom(Wire& wire, int size);
   void Open();
 
   Mailbox& Box(uint64_t context);
@@ -101,7 +99,7 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
  private:
   void Post(uint64_t slot);
 
-  Messages& messages_;
+  Wire& wire_;
   uint64_t slot_bytes_;
   std::vector<std::unique_ptr<char[]>> slots_;
   std::unordered_map<uint64_t, Mailbox> boxes_;  // by context
@@ -146,14 +144,14 @@ class Scratch {
 /// The state that all communicators of this process share. Used under the engine's lock, once there
 /// is an engine.
 struct Endpoint {
-  Endpoint(MPI_Comm comm, int size)
-      : messages(comm),
-        mailroom(std::make_shared<Mailroom>(messages, size)),
-        tags(messages.largest_tag()) {
+  Endpoint(std::unique_ptr<Wire> of_job, int size)
+      : wire(std::move(of_job)),
+        mailroom(std::make_shared<Mailroom>(*wire, size)),
+        tags(wire->largest_tag()) {
     mailroom->Open();
   }
 
-  Messages messages;
+  std::unique_ptr<Wire> wire;
   std::shared_ptr<Mailroom> mailroom;
   Tags tags;
   Scratch scratch;
@@ -174,6 +172,6 @@ struct Group {
   std::vector<uint64_t> sends = {}, receives = {};  // by peer
 };
 
-}  // namespace dtrun::ops::mpi
+}  // namespace dtrun::ops::wire
 
-#endif  // DTRUN_OPS_MPI_MPI_GROUP_H_
+#endif  // DTRUN_OPS_WIRE_WIRE_GROUP_H_

@@ -1,38 +1,38 @@
-// An operation uses only non-blocking MPI messages of bytes, and begins with headers. Each rank
+// An operation uses only messages of bytes that do not block, and begins with headers. Each rank
 // immediately sends one header, with its call, to each other rank. If the data for that rank is
 // small, the header also holds the data. When all headers have come, every rank knows the calls of
 // all ranks. So all ranks find the same disagreement, or none. Then the rest of the data moves
-// (mpi_transfer.cc, mpi_move.cc). By then, each sender and receiver knows that the other has
+// (wire_transfer.cc, wire_move.cc). By then, each sender and receiver knows that the other has
 // started the operation. A small operation takes the time of one message. A large operation takes
 // one message more than its data needs.
 //
 // Operations run side by side, in one communicator and in several. A header names its operation,
 // and the receiver of data has chosen the tags of the data.
 
-#include "ops/mpi/mpi_operation.h"
+#include "ops/wire/wire_operation.h"
 
 #include <cstring>
 
 #include "base/text.h"
 #include "dtrun/error.h"
 
-namespace dtrun::ops::mpi {
+namespace dtrun::ops::wire {
 
 using base::Text;
 
-MpiOperation::MpiOperation(
+WireOperation::WireOperation(
     std::shared_ptr<Group> group, Collective collective, Channel channel, uint64_t sequence)
     : Operation(group->members, sequence, CallOf(collective, group->rank)),
       group_(std::move(group)),
       collective_(std::move(collective)),
       channel_(channel) {}
 
-Operation::Progress MpiOperation::Advance() {
+Operation::Progress WireOperation::Advance() {
   if (!posted_) {
     Post();
     posted_ = true;
   }
-  group_->endpoint->messages.Poll(polled_);
+  group_->endpoint->wire->Poll(polled_);
   if (!agreed_) {
     if (!AllCame() || outbox_->open > 0) return Progress::kNone;
     try {
@@ -53,19 +53,19 @@ Operation::Progress MpiOperation::Advance() {
   return Progress::kDone;
 }
 
-void MpiOperation::Finish() {
+void WireOperation::Finish() {
   Forget();
   if (transfer_ != nullptr) transfer_->Release();
   if (tags_ != 0) group_->endpoint->tags.Give(tags_);
 }
 
-std::string MpiOperation::Disagree() const {
+std::string WireOperation::Disagree() const {
   return Text(
       "the ranks disagree on ", channel_ == Channel::kCollective ? "collective #" : "message #",
       sequence(), members().name == "world" ? "" : " of " + members().name, ": ");
 }
 
-Header MpiOperation::OwnHeader(bool has_data, uint64_t data_bytes) const {
+Header WireOperation::OwnHeader(bool has_data, uint64_t data_bytes) const {
   const Envelope envelope = {
       .context = group_->context,
       .sequence = sequence(),
@@ -79,7 +79,7 @@ Header MpiOperation::OwnHeader(bool has_data, uint64_t data_bytes) const {
   return Header(envelope, collective_.send_counts, collective_.receive_counts, data_bytes);
 }
 
-Called MpiOperation::OwnCalled() const {
+Called WireOperation::OwnCalled() const {
   const auto table = [](const Counts& counts) { return counts.empty() ? nullptr : counts.data(); };
   return {
       .call = &call(),
@@ -87,12 +87,12 @@ Called MpiOperation::OwnCalled() const {
       .receives = table(collective_.receive_counts)};
 }
 
-void MpiOperation::SendHeader(const Header& header, int peer) {
+void WireOperation::SendHeader(const Header& header, int peer) {
   ++outbox_->open;
   outbox_->memory.push_back(header);
-  group_->endpoint->messages.Send(
+  group_->endpoint->wire->Send(
       group_->job_ranks[static_cast<size_t>(peer)], Mailroom::kTag, header.memory().get(),
-      header.envelope().bytes, Messages::Mode::kBuffered, outbox_, 0);
+      header.envelope().bytes, Wire::Mode::kBuffered, outbox_, 0);
 }
 
 // --- collectives --------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ bool TakesMore(const Calls& calls, const Call& call, int size, int destination) 
 }  // namespace
 
 CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Collective collective)
-    : MpiOperation(group, std::move(collective), Channel::kCollective, ++group->collectives) {}
+    : WireOperation(group, std::move(collective), Channel::kCollective, ++group->collectives) {}
 
 void CollectiveOperation::Post() {
   const int size = group().size, rank = group().rank;
@@ -196,7 +196,7 @@ uint64_t MessageOperation::NextSequence(Group& group, const Collective& collecti
 }
 
 MessageOperation::MessageOperation(std::shared_ptr<Group> group, Collective collective)
-    : MpiOperation(
+    : WireOperation(
           group, collective,
           collective.kind == CollectiveKind::kSend ? Channel::kSend : Channel::kReceive,
           NextSequence(*group, collective)) {}
@@ -249,4 +249,4 @@ std::shared_ptr<Transfer> MessageOperation::Agree() {
   return MoveMessage(std::move(agreed));
 }
 
-}  // namespace dtrun::ops::mpi
+}  // namespace dtrun::ops::wire

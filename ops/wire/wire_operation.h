@@ -1,5 +1,5 @@
-#ifndef DTRUN_OPS_MPI_MPI_OPERATION_H_
-#define DTRUN_OPS_MPI_MPI_OPERATION_H_
+#ifndef DTRUN_OPS_WIRE_WIRE_OPERATION_H_
+#define DTRUN_OPS_WIRE_WIRE_OPERATION_H_
 
 #include <cstdint>
 #include <memory>
@@ -7,19 +7,19 @@
 
 #include "ops/communicator/communicator_base.h"
 #include "ops/engine/progress_engine.h"
-#include "ops/mpi/mpi_group.h"
-#include "ops/mpi/mpi_transfer.h"
+#include "ops/wire/wire_group.h"
+#include "ops/wire/wire_transfer.h"
 
-namespace dtrun::ops::mpi {
+namespace dtrun::ops::wire {
 
-/// One operation on one rank. See mpi_operation.cc for the algorithm.
-class MpiOperation : public Operation {
+/// One operation on one rank. See wire_operation.cc for the algorithm.
+class WireOperation : public Operation {
  public:
-  MpiOperation(
+  WireOperation(
       std::shared_ptr<Group> group, Collective collective, Channel channel, uint64_t sequence);
 
   Progress Advance() final;
-  bool NeedsPolling() const final { return true; }
+  bool NeedsPolling() const final { return group_->endpoint->wire->needs_polling(); }
 
  protected:
   /// Sends this rank's header to the ranks that need it, and finds the place where their headers
@@ -62,7 +62,7 @@ class MpiOperation : public Operation {
 };
 
 /// An operation of all ranks of a communicator.
-class CollectiveOperation : public MpiOperation {
+class CollectiveOperation : public WireOperation {
  public:
   CollectiveOperation(std::shared_ptr<Group> group, Collective collective);
   std::vector<int> Missing() const override;
@@ -77,7 +77,7 @@ class CollectiveOperation : public MpiOperation {
 };
 
 /// One side of a message between two ranks.
-class MessageOperation : public MpiOperation {
+class MessageOperation : public WireOperation {
  public:
   MessageOperation(std::shared_ptr<Group> group, Collective collective);
   std::vector<int> Missing() const override;
@@ -97,6 +97,6 @@ class MessageOperation : public MpiOperation {
   Header own_;
 };
 
-}  // namespace dtrun::ops::mpi
+}  // namespace dtrun::ops::wire
 
 #endif

@@ -1,4 +1,4 @@
-#include "ops/mpi/mpi_messages.h"
+#include "ops/mpi/mpi_wire.h"
 
 #include <sched.h>
 
@@ -17,21 +17,21 @@ constexpr int kIdlePolls = 100;  // some tens of microseconds: a peer on this ho
 
 }  // namespace
 
-Messages::Messages(MPI_Comm comm) : comm_(comm) {
+MpiWire::MpiWire(MPI_Comm comm) : comm_(comm) {
   int* bound = nullptr;
   int found = 0;
   Check(MPI_Comm_get_attr(comm, MPI_TAG_UB, &bound, &found), "MPI_Comm_get_attr");
   largest_tag_ = found != 0 ? *bound : 32767;  // the least that MPI guarantees
 }
 
-Messages::~Messages() {
+MpiWire::~MpiWire() {
   // MPI may still write into the memory of open messages, so that memory is never freed.
   if (!open_.empty()) new std::vector<Open>(std::move(open_));
 }
 
-void Messages::Send(
+void MpiWire::Send(
     int rank, int tag, const void* data, uint64_t bytes, Mode mode,
-    std::shared_ptr<Listener> listener, uint64_t key) {
+    std::shared_ptr<wire::Listener> listener, uint64_t key) {
   CheckNotFinalized();
   MPI_Request request = MPI_REQUEST_NULL;
   const auto send = mode == Mode::kSynchronous ? MPI_Issend : MPI_Isend;
@@ -39,28 +39,32 @@ void Messages::Send(
   Add(request, std::move(listener), key, mode == Mode::kSynchronous);
 }
 
-void Messages::Receive(
-    int rank, int tag, void* data, uint64_t bytes, std::shared_ptr<Listener> listener,
+void MpiWire::Receive(
+    int rank, int tag, void* data, uint64_t bytes, std::shared_ptr<wire::Listener> listener,
     uint64_t key) {
   CheckNotFinalized();
   MPI_Request request = MPI_REQUEST_NULL;
-  Check(MPI_Irecv(data, Int(bytes), MPI_BYTE, rank, tag, comm_, &request), "MPI_Irecv");
+  Check(
+      MPI_Irecv(
+          data, Int(bytes), MPI_BYTE, rank == kAnySource ? MPI_ANY_SOURCE : rank, tag, comm_,
+          &request),
+      "MPI_Irecv");
   Add(request, std::move(listener), key, false);
 }
 
-void Messages::CheckNotFinalized() const {
+void MpiWire::CheckNotFinalized() const {
   if (!finalized_) return;
   throw Error(ErrorCode::kInvalidArgument, "MPI_Finalize was called before Shutdown");
 }
 
-void Messages::Add(
-    MPI_Request request, std::shared_ptr<Listener> listener, uint64_t key, bool synchronous) {
+void MpiWire::Add(
+    MPI_Request request, std::shared_ptr<wire::Listener> listener, uint64_t key, bool synchronous) {
   requests_.push_back(request);
   open_.push_back({std::move(listener), key, synchronous});
   if (synchronous) ++synchronous_;
 }
 
-void Messages::Poll(uint64_t& seen) {
+void MpiWire::Poll(uint64_t& seen) {
   if (seen != polls_) {
     seen = polls_;
     return;
@@ -80,7 +84,7 @@ void Messages::Poll(uint64_t& seen) {
 
 // Open MPI first looks for ended messages. It lets messages progress only if none has ended, and
 // reports the result in the next call.
-bool Messages::TestSome() {
+bool MpiWire::TestSome() {
   CheckNotFinalized();
   if (!broken_.empty()) throw Error(ErrorCode::kSystem, broken_);
   indices_.resize(requests_.size());
@@ -102,7 +106,7 @@ bool Messages::TestSome() {
   return true;
 }
 
-void Messages::Remove(size_t index) {
+void MpiWire::Remove(size_t index) {
   if (open_[index].synchronous) --synchronous_;
   requests_[index] = requests_.back();
   open_[index] = std::move(open_.back());
@@ -110,7 +114,7 @@ void Messages::Remove(size_t index) {
   open_.pop_back();
 }
 
-void Messages::Close(const Listener& listener) {
+void MpiWire::Close(const wire::Listener& listener) {
   closed_ = true;
   for (size_t i = requests_.size(); i-- > 0;) {
     if (open_[i].listener.get() != &listener) continue;

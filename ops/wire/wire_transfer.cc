@@ -1,10 +1,10 @@
-#include "ops/mpi/mpi_transfer.h"
+#include "ops/wire/wire_transfer.h"
 
 #include <algorithm>
 
 #include "ops/reduce/reduce.h"
 
-namespace dtrun::ops::mpi {
+namespace dtrun::ops::wire {
 
 const char* Agreed::DataFrom(int rank) const {
   const Header& header = headers[static_cast<size_t>(rank)];
@@ -22,14 +22,14 @@ bool Transfer::Advance() {
 
 void Transfer::Send(int peer, int tag, const char* data, uint64_t bytes, uint64_t key) {
   const auto at = static_cast<size_t>(peer);
-  agreed_.group->endpoint->messages.Send(
+  agreed_.group->endpoint->wire->Send(
       agreed_.group->job_ranks[at], agreed_.headers[at].envelope().tags + tag, data, bytes,
-      Messages::Mode::kSynchronous, shared_from_this(), key);
+      Wire::Mode::kSynchronous, shared_from_this(), key);
 }
 
 void Transfer::Receive(int peer, int tag, char* data, uint64_t bytes, uint64_t key) {
   const auto self = static_cast<size_t>(rank());
-  agreed_.group->endpoint->messages.Receive(
+  agreed_.group->endpoint->wire->Receive(
       agreed_.group->job_ranks[static_cast<size_t>(peer)],
       agreed_.headers[self].envelope().tags + tag, data, bytes, shared_from_this(), key);
 }
@@ -350,4 +350,4 @@ std::shared_ptr<Transfer> Combine(Agreed agreed) {
   return std::make_shared<CombineTransfer>(std::move(agreed));
 }
 
-}  // namespace dtrun::ops::mpi
+}  // namespace dtrun::ops::wire

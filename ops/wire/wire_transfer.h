@@ -1,14 +1,14 @@
-#ifndef DTRUN_OPS_MPI_MPI_TRANSFER_H_
-#define DTRUN_OPS_MPI_MPI_TRANSFER_H_
+#ifndef DTRUN_OPS_WIRE_WIRE_TRANSFER_H_
+#define DTRUN_OPS_WIRE_WIRE_TRANSFER_H_
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "ops/collective/collective.h"
-#include "ops/mpi/mpi_group.h"
+#include "ops/wire/wire_group.h"
 
-namespace dtrun::ops::mpi {
+namespace dtrun::ops::wire {
 
 /// An operation on which all ranks have agreed, for its transfer.
 struct Agreed {
@@ -38,8 +38,8 @@ inline constexpr uint64_t kMessageBytes = 60 << 10;
 inline constexpr uint64_t kWindowBytes = 4 << 20;
 
 /// Moves the data that is too large for the headers: a state machine that is told which messages
-/// have ended. It uses only synchronous sends. So at most one window of data waits in MPI for a
-/// late peer, and MPI has no work left when an operation is over.
+/// have ended. It uses only synchronous sends. So at most one window of data waits for a
+/// late peer, and the wire has no work left when an operation is over.
 class Transfer : public Listener, public std::enable_shared_from_this<Transfer> {
  public:
   explicit Transfer(Agreed agreed) : agreed_(std::move(agreed)) {}
@@ -128,6 +128,6 @@ std::shared_ptr<Transfer> Move(Agreed agreed);
 /// For send and receive:
 std::shared_ptr<Transfer> MoveMessage(Agreed agreed);
 
-}  // namespace dtrun::ops::mpi
+}  // namespace dtrun::ops::wire
 
 #endif

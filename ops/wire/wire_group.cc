@@ -1,4 +1,4 @@
-#include "ops/mpi/mpi_group.h"
+#include "ops/wire/wire_group.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "dtrun/error.h"
 
-namespace dtrun::ops::mpi {
+namespace dtrun::ops::wire {
 
 int Tags::Take() {
   if (!free_.empty()) {
@@ -20,7 +20,7 @@ int Tags::Take() {
         ErrorCode::kUnavailable,
         base::Text(
             "more than ", next_ / kBlock - 1,
-            " operations with data under way at once: this MPI has no more tags"));
+            " operations with data under way at once: there are no more tags"));
   }
   return std::exchange(next_, next_ + kBlock);
 }
@@ -98,8 +98,8 @@ uint64_t Mailroom::DataLimit(int size) {
   return std::max(kLeastData, kMostDataOfAll / static_cast<uint64_t>(size));
 }
 
-Mailroom::Mailroom(Messages& messages, int size)
-    : messages_(messages),
+Mailroom::Mailroom(Wire& wire, int size)
+    : wire_(wire),
       slot_bytes_(
           sizeof(Envelope) + 2 * static_cast<uint64_t>(size) * sizeof(uint64_t) + DataLimit(1)) {}
 
@@ -123,8 +123,7 @@ void Mailroom::Drop(uint64_t context) {
 }
 
 void Mailroom::Post(uint64_t slot) {
-  messages_.Receive(
-      MPI_ANY_SOURCE, kTag, slots_[slot].get(), slot_bytes_, shared_from_this(), slot);
+  wire_.Receive(Wire::kAnySource, kTag, slots_[slot].get(), slot_bytes_, shared_from_this(), slot);
 }
 
 void Mailroom::Ended(uint64_t slot) {
@@ -151,4 +150,4 @@ void Mailroom::Ended(uint64_t slot) {
   ++arrivals->count;
 }
 
-}  // namespace dtrun::ops::mpi
+}  // namespace dtrun::ops::wire

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/mpi/mpi_transfer.h"
+#include "ops/wire/wire_transfer.h"
 
-namespace dtrun::ops::mpi {
+namespace dtrun::ops::wire {
 namespace {
 
 constexpr int kWindow = kWindowBytes / kMessageBytes;  // messages of a stream
@@ -132,4 +132,4 @@ std::shared_ptr<Transfer> MoveMessage(Agreed agreed) {
   return std::make_shared<MoveTransfer>(std::move(agreed), std::move(streams));
 }
 
-}  // namespace dtrun::ops::mpi
+}  // namespace dtrun::ops::wire

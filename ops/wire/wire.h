@@ -1,0 +1,77 @@
+#ifndef DTRUN_OPS_WIRE_WIRE_H_
+#define DTRUN_OPS_WIRE_WIRE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun::ops::wire {
+
+/// Is told when its messages have ended. Ended may record the end, and do no more: the listeners of
+/// other messages still wait for their call.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void Ended(uint64_t key) = 0;
+};
+
+/// A rank of the job that the wire cannot reach any more.
+struct LostPeer {
+  int rank = 0;     ///< of the job
+  std::string why;  ///< for people: "its process or its host has closed the connection"
+};
+
+/// The connections of this process to the other ranks of the job, and all of its open messages. A
+/// backend between hosts needs no more than this: the algorithms of this folder do the rest.
+/// Messages between two ranks with equal tags match in the order of their start.
+///
+/// Not thread-safe: the engine's lock orders the calls. Ranks are ranks of the job. A message has
+/// fewer than 2^31 bytes.
+///
+/// The wire owns the memory of an open message. It keeps the listener of a message until the
+/// message ends. Memory that belongs to the listener therefore lives long enough, even if the
+/// operation ends first.
+class Wire {
+ public:
+  static constexpr int kAnySource = -1;
+
+  virtual ~Wire() = default;
+
+  enum class Mode {
+    kBuffered,     ///< ends when the wire has a copy
+    kSynchronous,  ///< ends when a receive of the other rank has taken it
+  };
+  virtual void Send(
+      int rank, int tag, const void* data, uint64_t bytes, Mode mode,
+      std::shared_ptr<Listener> listener, uint64_t key) = 0;
+  /// Receives from `rank`, or from any rank if it is kAnySource.
+  virtual void Receive(
+      int rank, int tag, void* data, uint64_t bytes, std::shared_ptr<Listener> listener,
+      uint64_t key) = 0;
+
+  /// Lets messages progress, and tells the listeners which messages have ended. Each waiting caller
+  /// passes its own number, 0 at first. If another caller has polled since this caller's last call,
+  /// Poll does nothing. So the wire is polled once per round of the engine, however many callers
+  /// wait. Throws Error kSystem if the wire as a whole has failed.
+  virtual void Poll(uint64_t& seen) = 0;
+
+  /// Whether a waiting thread has to poll. If false, the wire rings the engine's doorbell.
+  virtual bool needs_polling() const = 0;
+
+  /// The ranks that were lost so far, in the order of their loss. A message to or from such a rank
+  /// does not end any more. A wire that cannot tell which rank is lost fails as a whole instead.
+  virtual const std::vector<LostPeer>& lost() const = 0;
+
+  /// Withdraws the open receives with this listener. From then on, Poll does nothing.
+  virtual void Close(const Listener& listener) = 0;
+  /// Whether messages can still be sent and received.
+  virtual bool usable() const = 0;
+
+  /// The largest tag.
+  virtual int largest_tag() const = 0;
+};
+
+}  // namespace dtrun::ops::wire
+
+#endif  // DTRUN_OPS_WIRE_WIRE_H_

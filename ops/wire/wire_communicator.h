@@ -1,0 +1,22 @@
+#ifndef DTRUN_OPS_WIRE_WIRE_COMMUNICATOR_H_
+#define DTRUN_OPS_WIRE_WIRE_COMMUNICATOR_H_
+
+#include <memory>
+#include <vector>
+
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
+#include "ops/wire/wire_group.h"
+
+namespace dtrun::ops::wire {
+
+/// Collective over the ranks of `bootstrap`, which are `job_ranks`: a communicator over the wire of
+/// `endpoint`. `backend` is the name of the backend, a literal.
+std::unique_ptr<Communicator> CreateWireCommunicator(
+    const char* backend, std::shared_ptr<Endpoint> endpoint, Bootstrap& bootstrap,
+    std::vector<int> job_ranks, Engine& engine, Members members);
+
+}  // namespace dtrun::ops::wire
+
+#endif  // DTRUN_OPS_WIRE_WIRE_COMMUNICATOR_H_
