@@ -97,7 +97,11 @@ void RankReports::HearState(const Frame& frame, int64_t now_ns) {
     return !is_so ? 0 : so_far > 0 ? so_far : now_ns;
   };
   state.init_ns = since(in_init, state.init_ns);
-  state.stopped_ns = since(stopped, state.stopped_ns);
+  // The end of a job continues its stopped ranks. They were stopped until then.
+  const bool ending = std::any_of(records_.begin(), records_.end(), [](const ExitRecord& record) {
+    return record.time_ns > 0 && HasFailed(record);
+  });
+  if (stopped || !ending) state.stopped_ns = since(stopped, state.stopped_ns);
 }
 
 // Orders the ends of ranks on different hosts by clock, not by the arrival of the frames.

@@ -45,6 +45,27 @@ TEST_CASE("the end time of a rank is the time at which its host saw the end") {
   CHECK(reports.records()[1].time_ns == 701);
 }
 
+TEST_CASE("a stopped rank that goes on because the job ends counts as stopped until then") {
+  const auto state = [](bool stopped) {
+    return Frame{
+        FrameType::kState, 3,
+        std::string(
+            R"({"init": false, "joined": true, "timeout_s": 3, "warning_s": 1, "stopped": )") +
+            (stopped ? "true}" : "false}")};
+  };
+  const Frame failed = {
+      FrameType::kEnded, 2, R"({"end": 2, "value": 6, "in_order": false, "orphaned": false})"};
+  RankReports reports;
+  reports.Hear(state(true), kRanks, 5);
+  reports.Hear(state(false), kRanks, 6);
+  CHECK(reports.records()[0].state.stopped_ns == 0);
+  reports.Hear(state(true), kRanks, 7);
+  reports.Hear(failed, kRanks, 8);
+  reports.Hear(state(false), kRanks, 9);
+  CHECK(reports.records()[1].rank == 3);
+  CHECK(reports.records()[1].state.stopped_ns == 7);
+}
+
 TEST_CASE("running ranks answer each notice anew") {
   RankReports reports;
   reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
