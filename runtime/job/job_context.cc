@@ -113,8 +113,8 @@ void Context::FindServers(const base::GetEnv& get) {
       return std::filesystem::exists(base::EndedNote(note, rank), unknown);
     };
   if (!servers.several_hosts()) return;
-  servers.first =
-      TcpPlace::Read(Text(get("MASTER_ADDR").value_or(""), ' ', get("MASTER_PORT").value_or("")));
+  servers.first = ops::TcpPlace::Read(
+      Text(get("MASTER_ADDR").value_or(""), ' ', get("MASTER_PORT").value_or("")));
   if (servers.first.host.empty())
     throw Error(
         ErrorCode::kInvalidArgument,

@@ -15,11 +15,11 @@
 #include <thread>
 #include <utility>
 
+#include "base/hmac_sha256.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "dtrun/error.h"
 #include "ops/bootstrap/local_socket.h"
-#include "runtime/parameter_server/hmac_sha256.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -249,21 +249,22 @@ void ProveEachOther(
       RefuseProof(job, server);
     return stream.text();
   };
-  const std::string own = RandomBytes();
+  const std::string own = ops::RandomBytes();
   const std::string both = hear(MessageKind::kChallenge) + own;
   stream.Send({.kind = MessageKind::kProof}, own + ClientProof(job.secret, both));
-  if (!EqualInConstantTime(hear(MessageKind::kProven), ServerProof(job.secret, both)))
+  if (!base::EqualInConstantTime(hear(MessageKind::kProven), ServerProof(job.secret, both)))
     RefuseProof(job, server);
 }
 
 }  // namespace
 
 std::unique_ptr<MessageStream> VisitServer(
-    const ServerJob& job, int server, const TcpPlace& place, PeerDeadline deadline,
+    const ServerJob& job, int server, const ops::TcpPlace& place, PeerDeadline deadline,
     const std::function<bool()>& give_up) {
   const bool local = job.shares_host(server);
   for (;;) {
-    ops::FileDescriptor socket = local ? ConnectLocally(job.job, server) : ConnectTo(place);
+    ops::FileDescriptor socket =
+        local ? ConnectLocally(job.job, server) : ops::ConnectTo(place, kListener);
     if (socket.get() >= 0) {
       auto stream = std::make_unique<MessageStream>(std::move(socket));
       if (!local) ProveEachOther(job, server, *stream, deadline);

@@ -30,7 +30,7 @@ enum class MessageKind : uint32_t {
   kBye = 7,        ///< the rank leaves in good order
   kProof = 8,      ///< bytes: 32 random bytes, and the proof that the sender knows the secret
   // answers of a server
-  kWelcome = 16,     ///< bytes: the TcpPlace of each server, one per line
+  kWelcome = 16,     ///< bytes: the ops::TcpPlace of each server, one per line
   kRefused = 17,     ///< bytes: the reason; the connection ends
   kStep = 18,        ///< number: the step that is handed out
   kEnd = 19,         ///< to a worker: no step is left; to a server: the first server finishes
@@ -127,7 +127,7 @@ using PeerDeadline = std::chrono::steady_clock::time_point;
 /// which is called after each failed attempt, returns true. Throws Error kTimeout, which names the
 /// server, or kSystem.
 std::unique_ptr<MessageStream> VisitServer(
-    const ServerJob& job, int server, const TcpPlace& place, PeerDeadline deadline,
+    const ServerJob& job, int server, const ops::TcpPlace& place, PeerDeadline deadline,
     const std::function<bool()>& give_up = nullptr);
 
 /// Waits for a whole message, and meanwhile sends queued messages. Returns false if the connection

@@ -10,6 +10,7 @@
 
 #include "base/process.h"
 #include "ops/bootstrap/segment.h"
+#include "ops/bootstrap/tcp_socket.h"
 
 namespace dtrun::runtime {
 
@@ -18,36 +19,20 @@ namespace dtrun::runtime {
 // and both sides prove that they know the job's secret. All sockets are non-blocking and close with
 // their process, so an end of file means that the peer is lost.
 
-/// The address and port where a server listens for other hosts.
-struct TcpPlace {
-  std::string host;
-  int port = 0;
-
-  /// "10.0.0.1 20000"; "-" for a server that listens only on its own host.
-  std::string Text() const;
-  static TcpPlace Read(const std::string& text);
-};
+/// The name of a parameter server in errors of TCP sockets.
+inline constexpr char kListener[] = "a parameter server";
 
 /// Listens on the unix socket of `server`. Throws Error kSystem.
 ops::FileDescriptor ListenLocally(const std::string& job, int server);
-/// Listens on TCP at `place.host` only. Port 0: any free port. Stores the port in `place`. Throws
-/// Error kSystem.
-ops::FileDescriptor ListenOn(TcpPlace& place);
 
-/// Connect to a server. Return -1 if no process listens there yet. Throw Error kSystem for any
-/// other failure, and if a process of another user listens on the unix socket.
+/// Connects to the unix socket of `server`. Returns -1 if no process listens there yet. Throws
+/// Error kSystem for any other failure, and if a process of another user listens there.
 ops::FileDescriptor ConnectLocally(const std::string& job, int server);
-ops::FileDescriptor ConnectTo(const TcpPlace& place);
 
 /// Accepts the next waiting connection. Returns -1 if none waits. Closes a unix connection from
 /// another user, and returns -1.
 ops::FileDescriptor AcceptFrom(int listener, bool local);
 
-/// The local address of a TCP connection.
-std::string OwnAddress(int socket);
-
-/// 32 random bytes.
-std::string RandomBytes();
 /// The proof that its sender knows the secret. `both` is the random bytes of both sides.
 std::string ClientProof(const std::string& secret, const std::string& both);
 std::string ServerProof(const std::string& secret, const std::string& both);
@@ -60,7 +45,7 @@ struct ServerJob {
   bool evaluator = false;               ///< the last rank is no worker, but evaluates
   std::vector<int> host_of_rank;        ///< by rank
   std::vector<std::string> host_names;  ///< by host
-  TcpPlace first;                       ///< of server 0; unused if all ranks share a host
+  ops::TcpPlace first;                  ///< of server 0; unused if all ranks share a host
   std::string secret;                   ///< known to all ranks; proven between hosts
   /// Returns true if the launcher knows that the rank has ended. No server waits for such a rank.
   std::function<bool(int rank)> has_ended = [](int) { return false; };

@@ -32,7 +32,7 @@ ParameterClient::ParameterClient(
   const std::vector<std::string> places = base::Split(stream(0).text(), '\n');
   for (int server = 1; server < job_.servers; ++server) {
     const auto index = static_cast<size_t>(server);
-    Enter(server, TcpPlace::Read(index < places.size() ? places[index] : ""));
+    Enter(server, ops::TcpPlace::Read(index < places.size() ? places[index] : ""));
   }
 }
 
@@ -54,7 +54,7 @@ PeerDeadline ParameterClient::Deadline() const {
   return std::chrono::steady_clock::now() + 2 * job_.timeout;
 }
 
-void ParameterClient::Enter(int server, const TcpPlace& place) {
+void ParameterClient::Enter(int server, const ops::TcpPlace& place) {
   streams_.push_back(VisitServer(job_, server, place, Deadline()));
   stream(server).Send(
       {.kind = MessageKind::kHello,

@@ -45,7 +45,7 @@ class ParameterClient {
   ServerProgress Progress();
 
  private:
-  void Enter(int server, const TcpPlace& place);
+  void Enter(int server, const ops::TcpPlace& place);
   void Ask(int server, MessageHeader header, const Pieces& pieces = {});
   void Await(int server, MessageKind kind, const MessageStream::Target& target = nullptr);
   Pieces PiecesOf(int server, uint64_t half) const;

@@ -20,9 +20,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/hmac_sha256.h"
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "runtime/parameter_server/hmac_sha256.h"
 #include "runtime/parameter_server/message_stream.h"
 
 namespace dtrun::runtime {
@@ -101,7 +101,7 @@ ParameterServer::ParameterServer(
   local_listener_ = ListenLocally(job_.job, job_.rank);
   if (is_first() && job_.several_hosts()) {
     place_ = job_.first;
-    tcp_listener_ = ListenOn(place_);
+    tcp_listener_ = ops::ListenOn(place_, kListener);
   }
   if (is_first()) places_[0] = place_.Text();
 }
@@ -239,8 +239,8 @@ void ParameterServer::JoinFirst() {
   const auto stream = VisitServer(job_, 0, job_.first, Clock::now() + job_.timeout, give_up);
   if (stream == nullptr) return;
   if (job_.several_hosts()) {
-    place_.host = job_.shares_host(0) ? job_.first.host : OwnAddress(stream->socket());
-    tcp_listener_ = ListenOn(place_);
+    place_.host = job_.shares_host(0) ? job_.first.host : ops::OwnAddress(stream->socket());
+    tcp_listener_ = ops::ListenOn(place_, kListener);
   }
   first_ = &peers_.emplace_back(std::move(*stream), job_.shares_host(0));
   first_->proven = first_->known = true;
@@ -261,7 +261,7 @@ void ParameterServer::Accept(int listener, bool local) {
   Connection& peer = peers_.emplace_back(MessageStream(std::move(socket)), local);
   peer.proven = local;  // the kernel has identified its user
   if (local) return;
-  peer.random = RandomBytes();
+  peer.random = ops::RandomBytes();
   peer.stream.set_most_text(kMostUnprovenText);
   peer.stream.Send({.kind = MessageKind::kChallenge}, peer.random);
 }
@@ -334,7 +334,7 @@ void ParameterServer::HearProof(Connection& peer) {
   const std::string& text = peer.stream.text();
   const std::string both = peer.random + text.substr(0, kRandom);
   if (text.size() != kRandom + kProof ||
-      !EqualInConstantTime(text.substr(kRandom), ClientProof(job_.secret, both)))
+      !base::EqualInConstantTime(text.substr(kRandom), ClientProof(job_.secret, both)))
     throw Error(ErrorCode::kSystem, "the peer does not know the secret of this job");
   peer.proven = true;
   peer.stream.set_most_text(kMostProvenText);

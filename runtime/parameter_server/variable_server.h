@@ -114,7 +114,7 @@ class ParameterServer {
   std::vector<Tensor> state_;
 
   ops::FileDescriptor local_listener_, tcp_listener_, wake_;
-  TcpPlace place_;
+  ops::TcpPlace place_;
   std::list<Connection> peers_;
   Connection* first_ = nullptr;      // to the first server; null on the first server
   std::vector<std::string> places_;  // by server; empty: not connected yet

@@ -41,8 +41,8 @@ const PartitionRule kCutW = {PartitionRule::Kind::kMinSize, 24};  // "w" has 48 
 struct Rig {
   explicit Rig(int size_in, int servers_in, bool apart_in = false)
       : size(size_in), servers(servers_in), apart(apart_in) {
-    TcpPlace any{"127.0.0.1", 0};
-    ListenOn(any);
+    dtrun::ops::TcpPlace any{"127.0.0.1", 0};
+    dtrun::ops::ListenOn(any, kListener);
     port = any.port;
   }
 
@@ -428,11 +428,11 @@ TEST_CASE("invalid or oversized messages end only their own connection") {
   const auto server = rig.Server(0, model, {.steps = 4});
   StartSubtracting(*server);
   for (const std::string& bytes : {std::string(64, 'G'), std::string("GET / HTTP/1.1\r\n\r\n")}) {
-    const auto socket = ConnectTo({"127.0.0.1", rig.port});
+    const auto socket = dtrun::ops::ConnectTo({"127.0.0.1", rig.port}, kListener);
     REQUIRE(socket.get() >= 0);
     REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0);
   }
-  MessageStream large(ConnectTo({"127.0.0.1", rig.port}));
+  MessageStream large(dtrun::ops::ConnectTo({"127.0.0.1", rig.port}, kListener));
   large.Send({.kind = MessageKind::kProof}, std::string(1 << 20, 'p'));
   large.Flush();
   const auto client = rig.Client(1, own);

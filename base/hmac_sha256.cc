@@ -1,10 +1,10 @@
-#include "runtime/parameter_server/hmac_sha256.h"
+#include "base/hmac_sha256.h"
 
 #include <array>
 #include <bit>
 #include <cstdint>
 
-namespace dtrun::runtime {
+namespace dtrun::base {
 namespace {
 
 constexpr size_t kBlock = 64;
@@ -84,4 +84,4 @@ bool EqualInConstantTime(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
-}  // namespace dtrun::runtime
+}  // namespace dtrun::base
