@@ -11,7 +11,7 @@ namespace dtrun::base {
 namespace {
 
 constexpr char kJob[] = "DTRUN_JOB";
-constexpr char kVersion[] = "DTRUN_LAUNCHER_VERSION";
+constexpr char kVersionVariable[] = "DTRUN_LAUNCHER_VERSION";
 constexpr char kHosts[] = "DTRUN_HOSTS";  // "h1:2,h2:2"; an IPv6 address stands in brackets
 constexpr char kColumns[] = "DTRUN_TERMINAL_COLUMNS";
 constexpr char kThreads[] = "DTRUN_THREADS";
@@ -67,7 +67,7 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   for (const HostSlots& host : launch.hosts) hosts.push_back(Text(host.name, ':', host.slots));
   Environment environment = {
       {kJob, launch.job},
-      {kVersion, launch.version},
+      {kVersionVariable, launch.version},
       {kHosts, Join(hosts, ",")},
       {kColumns, Text(launch.terminal_columns)},
   };
@@ -86,7 +86,7 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,      kVersion, kHosts,        kColumns,      kThreads, kBind,      kVerbose,
+      kJob,      kVersionVariable, kHosts,        kColumns,      kThreads, kBind,      kVerbose,
       kTimeline, kRank,    kShutdownNote, kFlightFolder, kServers, kEvaluator, kSecretFile,
   };
   return names;
@@ -97,7 +97,7 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   if (!job) return std::nullopt;
   LaunchEnv launch;
   launch.job = *job;
-  launch.version = get(kVersion).value_or("");
+  launch.version = get(kVersionVariable).value_or("");
   launch.hosts = ReadHosts(get(kHosts).value_or(""));
   launch.terminal_columns = ReadCount(get, kColumns);
   launch.threads = ReadCount(get, kThreads);

@@ -44,6 +44,19 @@ class ForkWatch {
   int generation_;
 };
 
+/// The entry function of a library of dtrun that only some jobs need. It returns a struct that
+/// begins with the version of the build, a `const char*`.
+using ModuleEntry = const void* (*)();
+
+/// Loads `file` ("libdtrun_mpi.so"), which lies beside the library or program that holds this
+/// function, or in the folder dtrun/ there. If `directory` is not empty, it stands for that folder.
+/// Returns the result of the function `entry` of the library. Its version is that of this build.
+/// `what` is for errors: "the MPI backend". `global`: other libraries see the symbols of the
+/// library and of those that it loads. Throws Error kUnavailable.
+const void* LoadModule(
+    const std::string& directory, const std::string& file, const char* entry,
+    const std::string& what, bool global);
+
 }  // namespace dtrun::base
 
 #endif  // DTRUN_BASE_PROCESS_H_

@@ -12,16 +12,20 @@
 #include "ops/hierarchical/hierarchical_communicator.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
+#include "ops/tcp/tcp_wire.h"
+#include "ops/ucx/ucx_module.h"
 
 namespace dtrun::ops {
 namespace {
 
 using base::Text;
 
+constexpr char kTcp[] = "tcp", kUcx[] = "ucx", kMpi[] = "mpi";
+
 struct Backend {
   const char* name;
   // The parts of the backend, for the log.
-  const char* parts;
+  std::string (*parts)(const World&);
   // Returns why this rank cannot use the backend, or "". `wanted`: the user requested it by name.
   std::string (*probe)(const World&, bool wanted);
   std::unique_ptr<Communicator> (*create)(const World&, Engine&);
@@ -47,32 +51,67 @@ std::unique_ptr<Communicator> CreateWithinHost(
   return created;
 }
 
+// The backend that connects hosts.
+std::string CarrierOf(const World& world) {
+  if (world.transport != "auto") return world.transport;
+  return world.mpi != nullptr ? "mpi" : "tcp";
+}
+
+// Why this rank cannot use the backend `name` between hosts, or "".
+std::string ProbeCarrier(const World& world, const std::string& name) {
+  if (world.bootstrap == nullptr) return "there is one rank";
+  if (name == "mpi") return world.mpi != nullptr ? "" : "no MPI launcher has started this process";
+  if (name == "tcp" && world.settings.address.empty())
+    return "no address of this host is known (MASTER_ADDR)";
+  return name == "ucx" ? LoadUcx("") : "";
+}
+
+std::unique_ptr<Communicator> CreateCarrier(
+    const World& world, Engine& engine, const std::string& name) {
+  if (name == "mpi") return world.mpi->CreateCommunicator(engine, world.members);
+  const auto create = name == "ucx" ? CreateUcxCommunicator : tcp::CreateTcpCommunicator;
+  return create(*world.bootstrap, engine, world.members, world.settings);
+}
+
+// A backend between hosts for all ranks, in the order of preference.
+template <const char* kName>
+std::string Probe(const World& world, bool wanted) {
+  const std::string carrier = CarrierOf(world);
+  if (!wanted && carrier != kName) return Text("the transport is ", carrier);
+  return ProbeCarrier(world, kName);
+}
+template <const char* kName>
+std::unique_ptr<Communicator> Create(const World& world, Engine& engine) {
+  return CreateCarrier(world, engine, kName);
+}
+
 std::string ProbeHierarchical(const World& world, bool wanted) {
   if (world.bootstrap == nullptr) return "there is one rank";
-  if (world.mpi == nullptr) return "no MPI launcher has started this process";
-  if (wanted) return "";
   const HostMap hosts(world.host_of_rank);
-  if (hosts.host_count() == 1) return "the ranks share a host";
-  return hosts.host_count() < hosts.size() ? "" : "no two ranks share a host";
+  if (!wanted && hosts.host_count() == 1) return "the ranks share a host";
+  if (!wanted && hosts.host_count() == hosts.size()) return "no two ranks share a host";
+  return ProbeCarrier(world, CarrierOf(world));
 }
 
 std::unique_ptr<Communicator> CreateHierarchical(const World& world, Engine& engine) {
   const HostMap hosts(world.host_of_rank);
   auto local = CreateWithinHost(world, engine, hosts);
-  auto cross = world.mpi->CreateCommunicator(engine, world.members);
+  auto cross = CreateCarrier(world, engine, CarrierOf(world));
   return CreateHierarchicalCommunicator(
       std::move(local), std::move(cross), hosts, {.wire = world.wire}, engine, world.members);
 }
 
+std::string NoParts(const World&) { return ""; }
+
 // In the order of preference.
 constexpr Backend kBackends[] = {
-    {"self", "",
+    {"self", NoParts,
      [](const World& world, bool) -> std::string {
        return world.bootstrap == nullptr ? ""
                                          : Text("there are ", world.bootstrap->size(), " ranks");
      },
      [](const World& world, Engine&) { return CreateSelfCommunicator(world.members); }},
-    {"shm", "",
+    {"shm", NoParts,
      [](const World& world, bool) -> std::string {
        if (world.bootstrap == nullptr) return "there is one rank";
        const int hosts = HostCount(world);
@@ -81,15 +120,14 @@ constexpr Backend kBackends[] = {
      [](const World& world, Engine& engine) {
        return CreateShmCommunicator(*world.bootstrap, engine, world.members);
      }},
-    {"hierarchical", " (shm within each host, mpi between them)", ProbeHierarchical,
-     CreateHierarchical},
-    {"mpi", "",
-     [](const World& world, bool) -> std::string {
-       return world.mpi != nullptr ? "" : "no MPI launcher has started this process";
+    {"hierarchical",
+     [](const World& world) {
+       return Text(" (shm within each host, ", CarrierOf(world), " between them)");
      },
-     [](const World& world, Engine& engine) {
-       return world.mpi->CreateCommunicator(engine, world.members);
-     }},
+     ProbeHierarchical, CreateHierarchical},
+    {kTcp, NoParts, Probe<kTcp>, Create<kTcp>},
+    {kUcx, NoParts, Probe<kUcx>, Create<kUcx>},
+    {kMpi, NoParts, Probe<kMpi>, Create<kMpi>},
 };
 
 // The first reason of any rank, with its rank. "" if all ranks can use the backend.
@@ -117,7 +155,8 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
     const std::string reason = Verdict(world, backend, wanted == backend.name);
     if (reason.empty()) {
       if (first)
-        log(base::LogLevel::kInfo, Text("backend ", backend.name, backend.parts, " reduces"));
+        log(base::LogLevel::kInfo,
+            Text("backend ", backend.name, backend.parts(world), " reduces"));
       auto created = backend.create(world, engine);
       created->UseDevices(DeviceBackends(world.devices, first ? log : nullptr));
       return created;

@@ -13,6 +13,7 @@
 #include "ops/engine/progress_engine.h"
 #include "ops/mpi/mpi_module.h"
 #include "ops/reduce/reduce.h"
+#include "ops/wire/wire.h"
 
 namespace dtrun::ops {
 
@@ -36,6 +37,8 @@ struct World {
   std::vector<int> host_of_rank = {0};  ///< equal numbers: the same host
   Members members = {};                 ///< the ranks' names
   WireDType wire = WireDType::kNone;    ///< the type in which f32 gradients cross between hosts
+  std::string transport = "auto";       ///< between hosts: "tcp", "ucx" or "mpi"
+  wire::Settings settings = {};         ///< of tcp and ucx
   DeviceSettings devices = {};          ///< for buffers on GPUs
 };
 

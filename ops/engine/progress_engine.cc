@@ -4,7 +4,8 @@
 //   2. If nothing has advanced, it looks again: it spins if a core is free, otherwise it yields the
 //      core a few times.
 //   3. Then it sleeps on the rank's doorbell. Peers ring the doorbell when they have published
-//      something. MPI rings no doorbell: while an MPI operation is active, the sleep is short.
+//      something. Drivers are asked to ring it, too. MPI rings no doorbell: while an MPI operation
+//      is active, the sleep is short.
 //
 // Deadlines cost almost nothing while operations advance. Each operation stores its start time,
 // which its flight record needs anyway. The engine stores the earliest time at which any operation
@@ -27,6 +28,7 @@ namespace {
 
 constexpr int kSpins =
     4000;  // some tens of microseconds: longer than any running peer needs to answer
+constexpr int kSlowSpins = 100;  // as long, if each look takes a system call
 constexpr int kYields = 64;
 constexpr int kUntimedTurns = 32;
 constexpr base::Duration kPollPause = std::chrono::microseconds(50);
@@ -168,6 +170,7 @@ void Engine::Wake() {
 
 void Engine::AddDriver(std::shared_ptr<Driver> driver) {
   std::lock_guard lock(mutex_);
+  if (driver->LooksSlowly()) slow_looks_ = true;
   drivers_.push_back(std::move(driver));
 }
 
@@ -259,6 +262,12 @@ bool Engine::AdvanceAll(const Entry* awaited) {
   return advanced;
 }
 
+bool Engine::ArmDrivers() {
+  std::lock_guard lock(mutex_);
+  return std::all_of(
+      drivers_.begin(), drivers_.end(), [](const auto& driver) { return driver->Arm(); });
+}
+
 // The time of a wait is recorded only if the wait is longer than the fastest answers of peers. Fast
 // answers must not pay for a look at the clock.
 void Engine::Wait(Entry& entry) {
@@ -286,7 +295,7 @@ void Engine::WaitFor(const Done& done, Entry* entry) {
         looked = now;
       }
     }
-    if (options_.may_spin && idle < kSpins) {
+    if (options_.may_spin && idle < (slow_looks_ ? kSlowSpins : kSpins)) {
       RelaxCpu();
       continue;
     }
@@ -296,7 +305,7 @@ void Engine::WaitFor(const Done& done, Entry* entry) {
     }
     const base::Duration left = LookAtClock(&looked);
     const uint32_t ticket = doorbell().Prepare();
-    if (AdvanceAll(entry) || done()) {
+    if (AdvanceAll(entry) || done() || !ArmDrivers()) {
       doorbell().Cancel();
       continue;
     }
@@ -623,7 +632,7 @@ void Engine::RunThread() {
   while (!stop_) {
     const base::Duration left = LookAtClock(&looked);
     const uint32_t ticket = doorbell().Prepare();
-    if (AdvanceAll(nullptr)) {
+    if (AdvanceAll(nullptr) || !ArmDrivers()) {
       doorbell().Cancel();
       continue;
     }

@@ -143,6 +143,11 @@ class Driver {
   virtual base::TimePoint Look(base::TimePoint now) = 0;
   /// True if no peer rings the doorbell for the driver. The engine then has to poll it.
   virtual bool NeedsPolling() const { return false; }
+  /// Called before a sleep: asks for a ring of the doorbell at the driver's next event. Returns
+  /// false if there is such an event already.
+  virtual bool Arm() { return true; }
+  /// True if Advance takes a system call. A waiting thread then sleeps after fewer looks.
+  virtual bool LooksSlowly() const { return false; }
   /// HasNews: this rank has something to tell its peers that they have not been told yet. Waits:
   /// the driver waits for its peers.
   virtual bool HasNews() const { return false; }
@@ -256,6 +261,7 @@ class Engine {
   // Everything from here on is called under mutex_.
   bool AdvanceEntry(Entry& entry);
   bool AdvanceWhileItCan(Entry& entry);
+  bool ArmDrivers();
   void Fail(Entry& entry, std::exception_ptr error);
   base::TimePoint EndArrival(Entry& entry);
 
@@ -298,7 +304,8 @@ class Engine {
   std::vector<int> leavers_;    // guarded
   std::vector<std::unique_ptr<Operation>> abandoned_;  // guarded: of lost communicators
   std::atomic<bool> gave_up_{false};
-  std::atomic<bool> polling_{false};  // some active operation needs polling
+  std::atomic<bool> polling_{false};     // some active operation needs polling
+  std::atomic<bool> slow_looks_{false};  // some driver looks slowly
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

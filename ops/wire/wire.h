@@ -1,6 +1,7 @@
 #ifndef DTRUN_OPS_WIRE_WIRE_H_
 #define DTRUN_OPS_WIRE_WIRE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,7 +20,18 @@ class Listener {
 /// A rank of the job that the wire cannot reach any more.
 struct LostPeer {
   int rank = 0;     ///< of the job
-  std::string why;  ///< for people: "its process or its host has closed the connection"
+  std::string why;  ///< for people: "its host does not answer"
+};
+
+/// What a wire must know about this host and this job.
+struct Settings {
+  /// The address of this host that the other hosts reach, and its network interface: "10.0.0.1",
+  /// "eth0". "": not known.
+  std::string address = {}, interface = {};
+  /// Known to all ranks of the job, if the job has a secret.
+  std::string secret = {};
+  /// A rank on a host that does not answer for this long is lost.
+  std::chrono::seconds lost_after{30};
 };
 
 /// The connections of this process to the other ranks of the job, and all of its open messages. A
@@ -56,11 +68,17 @@ class Wire {
   /// wait. Throws Error kSystem if the wire as a whole has failed.
   virtual void Poll(uint64_t& seen) = 0;
 
-  /// Whether a waiting thread has to poll. If false, the wire rings the engine's doorbell.
+  /// Whether a waiting thread has to poll. If false, the wire can ring the engine's doorbell.
   virtual bool needs_polling() const = 0;
+  /// For a wire that can ring: asks for a ring at the next event. Returns false if there has been
+  /// an event that no Poll has seen.
+  virtual bool Arm() { return true; }
+  /// For a wire that can ring: the number of messages that have ended and of ranks that were lost.
+  virtual uint64_t events() const { return 0; }
 
-  /// The ranks that were lost so far, in the order of their loss. A message to or from such a rank
-  /// does not end any more. A wire that cannot tell which rank is lost fails as a whole instead.
+  /// The ranks that were lost so far, in the order of their loss. A buffered message to such a rank
+  /// ends. Other messages to it or from it do not end any more. A wire that cannot tell which rank
+  /// is lost fails as a whole instead.
   virtual const std::vector<LostPeer>& lost() const = 0;
 
   /// Withdraws the open receives with this listener. From then on, Poll does nothing.

@@ -114,7 +114,36 @@ class WireCommunicator : public Communicator {
   uint64_t polled_ = 0;
 };
 
+// Polls the wire, also while no operation is under way.
+class WireDriver : public Driver {
+ public:
+  explicit WireDriver(const std::shared_ptr<Endpoint>& endpoint) : endpoint_(endpoint) {}
+
+  bool Advance() override {
+    const std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
+    if (endpoint == nullptr) return false;
+    endpoint->wire->Poll(polled_);
+    return std::exchange(seen_, endpoint->wire->events()) != endpoint->wire->events();
+  }
+  base::TimePoint Look(base::TimePoint) override { return base::TimePoint::max(); }
+  bool Arm() override {
+    const std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
+    return endpoint == nullptr || endpoint->wire->Arm();
+  }
+  bool LooksSlowly() const override { return true; }
+
+ private:
+  std::weak_ptr<Endpoint> endpoint_;
+  uint64_t polled_ = 0, seen_ = 0;
+};
+
 }  // namespace
+
+std::shared_ptr<Endpoint> MakeEndpoint(std::unique_ptr<Wire> of_job, int size, Engine& engine) {
+  auto endpoint = std::make_shared<Endpoint>(std::move(of_job), size);
+  engine.AddDriver(std::make_shared<WireDriver>(endpoint));
+  return endpoint;
+}
 
 std::unique_ptr<Communicator> CreateWireCommunicator(
     const char* backend, std::shared_ptr<Endpoint> endpoint, Bootstrap& bootstrap,

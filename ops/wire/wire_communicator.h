@@ -17,6 +17,9 @@ std::unique_ptr<Communicator> CreateWireCommunicator(
     const char* backend, std::shared_ptr<Endpoint> endpoint, Bootstrap& bootstrap,
     std::vector<int> job_ranks, Engine& engine, Members members);
 
+/// The endpoint of a wire that rings the engine's doorbell. The engine polls it from now on.
+std::shared_ptr<Endpoint> MakeEndpoint(std::unique_ptr<Wire> of_job, int size, Engine& engine);
+
 }  // namespace dtrun::ops::wire
 
 #endif  // DTRUN_OPS_WIRE_WIRE_COMMUNICATOR_H_

@@ -135,12 +135,18 @@ void Mailroom::Ended(uint64_t slot) {
     return;
   }
   Mailbox& box = Box(envelope.context);
+  if (envelope.channel == Channel::kLoss) {
+    box.loss = {envelope.tags, std::string(header.text())};
+    ++losses_;
+    return;
+  }
   const auto key = std::pair(envelope.source, envelope.sequence);
   switch (envelope.channel) {
     case Channel::kSend: box.sends.emplace(key, std::move(header)); return;
     case Channel::kReceive: box.receives.emplace(key, std::move(header)); return;
     case Channel::kCollective:
-    case Channel::kLeave: break;
+    case Channel::kLeave:
+    case Channel::kLoss: break;
   }
   std::shared_ptr<Arrivals>& arrivals = box.collectives[envelope.sequence];
   if (arrivals == nullptr) arrivals = std::make_shared<Arrivals>();

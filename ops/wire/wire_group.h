@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -15,9 +17,10 @@
 
 namespace dtrun::ops::wire {
 
-/// The sequence that an operation's number belongs to. kLeave is no operation: the source starts no
-/// more operations.
-enum class Channel : int32_t { kCollective, kSend, kReceive, kLeave };
+/// The sequence that an operation's number belongs to. kLeave and kLoss are no operations. kLeave:
+/// the source starts no more operations. kLoss: the communicator has lost rank `tags`; the data is
+/// the reason, a text.
+enum class Channel : int32_t { kCollective, kSend, kReceive, kLeave, kLoss };
 
 /// The fixed part of a header.
 struct Envelope {
@@ -47,6 +50,12 @@ class Header {
   /// `size`: of the communicator.
   Called called(int size) const;
   char* data(int size) const;
+  /// The bytes after the envelope, for a header without counts.
+  std::string_view text() const {
+    return {
+        reinterpret_cast<const char*>(memory_.get()) + sizeof(Envelope),
+        envelope().bytes - sizeof(Envelope)};
+  }
   const std::shared_ptr<uint64_t[]>& memory() const { return memory_; }
 
  private:
@@ -59,11 +68,18 @@ struct Arrivals {
   int count = 0;
 };
 
+/// The notice of a rank that a communicator cannot be used any more.
+struct LossNotice {
+  int lost_rank = -1;  ///< in the communicator; -1: none
+  std::string why = {};
+};
+
 /// The headers for one communicator. They may come before their operations start on this rank, and
 /// before the communicator exists on this rank.
 struct Mailbox {
   std::unordered_map<uint64_t, std::shared_ptr<Arrivals>> collectives;  // by sequence
   std::map<std::pair<int, uint64_t>, Header> sends, receives;           // by source and sequence
+  LossNotice loss = {};
 };
 
 /// The headers that an operation has sent. `open` is the number of headers that the wire needs.
@@ -93,6 +109,9 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
 
   void Ended(uint64_t slot) override;
 
+  /// The number of notices of lost ranks that have come.
+  int losses() const { return losses_; }
+
   /// The ranks of the job that have announced that they start no more operations.
   const std::vector<int>& left() const { return left_; }
 
@@ -104,6 +123,7 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
   std::vector<std::unique_ptr<char[]>> slots_;
   std::unordered_map<uint64_t, Mailbox> boxes_;  // by context
   std::vector<int> left_;
+  int losses_ = 0;
   std::mutex mutex_;
   std::vector<uint64_t> dropped_;  // guarded by mutex_
 };
@@ -167,6 +187,7 @@ struct Group {
   uint64_t context = 0;  ///< different for every communicator of the job
   int rank = 0, size = 1;
   std::vector<int> job_ranks;  ///< by rank
+  bool told_loss = false;      ///< this rank has sent its notice of a lost rank
   // The operations started so far. The communicator's thread counts them.
   uint64_t collectives = 0;
   std::vector<uint64_t> sends = {}, receives = {};  // by peer

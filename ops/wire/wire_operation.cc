@@ -11,7 +11,9 @@
 
 #include "ops/wire/wire_operation.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -33,6 +35,7 @@ Operation::Progress WireOperation::Advance() {
     posted_ = true;
   }
   group_->endpoint->wire->Poll(polled_);
+  CheckLost();
   if (!agreed_) {
     if (!AllCame() || outbox_->open > 0) return Progress::kNone;
     try {
@@ -51,6 +54,47 @@ Operation::Progress WireOperation::Advance() {
   }
   Finish();
   return Progress::kDone;
+}
+
+// A lost rank ends the operations that need it. So that no other rank waits for this one, the first
+// operation that ends tells all ranks of the communicator.
+void WireOperation::CheckLost() {
+  const Endpoint& endpoint = *group_->endpoint;
+  const std::vector<LostPeer>& lost = endpoint.wire->lost();
+  if (lost.empty() && endpoint.mailroom->losses() == 0) return;
+  for (const LostPeer& peer : lost) {
+    const auto& ranks = group_->job_ranks;
+    const auto found = std::find(ranks.begin(), ranks.end(), peer.rank);
+    if (found == ranks.end()) continue;
+    const auto rank = static_cast<int>(found - ranks.begin());
+    const bool moves = transfer_ != nullptr && !transfer_->Done();
+    if (agreed_ ? moves : Awaits(rank)) Lose(rank, peer.why);
+  }
+  const LossNotice& notice = mailbox().loss;
+  if (notice.lost_rank >= 0) Lose(notice.lost_rank, notice.why);
+}
+
+void WireOperation::Lose(int rank, const std::string& why) {
+  TellLoss(rank, why);
+  throw Error(
+      ErrorCode::kPeerLost,
+      Text(
+          "gave up: ", NameOperation(call(), sequence(), members()),
+          ", cannot be finished: ", members().List({rank}), " is lost: ", why));
+}
+
+void WireOperation::TellLoss(int rank, const std::string& why) {
+  if (std::exchange(group_->told_loss, true)) return;
+  Envelope envelope = OwnHeader(false, 0).envelope();
+  envelope.channel = Channel::kLoss;
+  envelope.tags = rank;
+  envelope.call.tables = 0;
+  const std::string text = why.substr(0, 200);
+  const Header notice(envelope, {}, {}, text.size());
+  text.copy(notice.data(group_->size), text.size());
+  for (int peer = 0; peer < group_->size; ++peer) {
+    if (peer != group_->rank && peer != rank) SendHeader(notice, peer);
+  }
 }
 
 void WireOperation::Finish() {
@@ -156,6 +200,10 @@ void CollectiveOperation::Post() {
 
 bool CollectiveOperation::AllCame() const { return arrivals_->count == group().size; }
 
+bool CollectiveOperation::Awaits(int rank) const {
+  return !arrivals_->by_rank[static_cast<size_t>(rank)];
+}
+
 void CollectiveOperation::Forget() { mailbox().collectives.erase(sequence()); }
 
 std::vector<int> CollectiveOperation::Missing() const {
@@ -218,6 +266,8 @@ void MessageOperation::Post() {
 }
 
 bool MessageOperation::AllCame() const { return headers().count(key()) != 0; }
+
+bool MessageOperation::Awaits(int rank) const { return rank == collective().root && !AllCame(); }
 
 void MessageOperation::Forget() { headers().erase(key()); }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ops/communicator/communicator_base.h"
@@ -26,6 +27,8 @@ class WireOperation : public Operation {
   /// arrive.
   virtual void Post() = 0;
   virtual bool AllCame() const = 0;
+  /// True if the header of `rank`, a rank of the communicator, is needed and has not come.
+  virtual bool Awaits(int rank) const = 0;
   /// Removes the operation's headers from the mailbox. No more of them arrive.
   virtual void Forget() = 0;
   /// Throws Error kMismatch if the calls disagree. Otherwise returns the transfer of the data, or
@@ -49,6 +52,9 @@ class WireOperation : public Operation {
   Called OwnCalled() const;
 
  private:
+  void CheckLost();
+  [[noreturn]] void Lose(int rank, const std::string& why);
+  void TellLoss(int rank, const std::string& why);
   void Finish();
 
   std::shared_ptr<Group> group_;
@@ -70,6 +76,7 @@ class CollectiveOperation : public WireOperation {
  private:
   void Post() override;
   bool AllCame() const override;
+  bool Awaits(int rank) const override;
   void Forget() override;
   std::shared_ptr<Transfer> Agree() override;
 
@@ -85,6 +92,7 @@ class MessageOperation : public WireOperation {
  private:
   void Post() override;
   bool AllCame() const override;
+  bool Awaits(int rank) const override;
   void Forget() override;
   std::shared_ptr<Transfer> Agree() override;
 

@@ -238,6 +238,12 @@ def system_libraries():
         linkopts = ["-lcrypto"],
     )
     system_library(
+        name = "ucx",
+        headers = ["ucp", "uct", "ucs", "ucm"],
+        package = "libucx-dev",
+        linkopts = ["-lucp", "-lucs"],
+    )
+    system_library(
         name = "zlib",
         headers = ["zlib.h", "zconf.h"],
         directories = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu"],

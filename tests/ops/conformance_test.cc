@@ -12,6 +12,7 @@
 #include "ops/hierarchical/hierarchical_communicator.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
+#include "ops/tcp/tcp_wire.h"
 #include "tests/conformance/ops_ranks.h"
 #include "tests/conformance/suite.h"
 #include "tests/support/thread_ranks.h"
@@ -32,7 +33,17 @@ struct Backend {
   std::unique_ptr<Communicator> (*create)(Bootstrap&, Engine&);
 };
 
-// Shared memory within and between hosts. The hosts exist in name only.
+std::unique_ptr<Communicator> CreateShm(Bootstrap& bootstrap, Engine& engine) {
+  return dtrun::ops::CreateShmCommunicator(bootstrap, engine, Members::World(bootstrap.size()));
+}
+
+std::unique_ptr<Communicator> CreateTcp(Bootstrap& bootstrap, Engine& engine) {
+  return dtrun::ops::tcp::CreateTcpCommunicator(
+      bootstrap, engine, Members::World(bootstrap.size()), {.address = "127.0.0.1"});
+}
+
+// Shared memory within hosts that exist in name only, and `kCross` between them.
+template <std::unique_ptr<Communicator> (*kCross)(Bootstrap&, Engine&)>
 std::unique_ptr<Communicator> CreateOverHosts(Bootstrap& bootstrap, Engine& engine) {
   const std::vector<int> placements[] = {{0, 1}, {0, 0, 1}, {0, 1, 1, 1}, {0, 1, 0, 2, 0, 2}};
   for (const auto& host_of_rank : placements) {
@@ -45,7 +56,7 @@ std::unique_ptr<Communicator> CreateOverHosts(Bootstrap& bootstrap, Engine& engi
                                   : dtrun::ops::CreateShmCommunicator(
                                         within_host, engine, members.Subset(here, ""));
     within_host.Finish();
-    auto cross = dtrun::ops::CreateShmCommunicator(bootstrap, engine, members);
+    auto cross = kCross(bootstrap, engine);
     return dtrun::ops::CreateHierarchicalCommunicator(
         std::move(local), std::move(cross), hosts, {.chunk_bytes = 16 << 10}, engine, members);
   }
@@ -54,14 +65,10 @@ std::unique_ptr<Communicator> CreateOverHosts(Bootstrap& bootstrap, Engine& engi
 
 const Backend kBackends[] = {
     {"self", {1}, true, [](Bootstrap&, Engine&) { return dtrun::ops::CreateSelfCommunicator(); }},
-    {"shm",
-     {1, 2, 3, 4, 8},
-     true,
-     [](Bootstrap& bootstrap, Engine& engine) {
-       return dtrun::ops::CreateShmCommunicator(
-           bootstrap, engine, Members::World(bootstrap.size()));
-     }},
-    {"hierarchical", {2, 3, 4, 6}, false, CreateOverHosts},
+    {"shm", {1, 2, 3, 4, 8}, true, CreateShm},
+    {"hierarchical", {2, 3, 4, 6}, false, CreateOverHosts<CreateShm>},
+    {"tcp", {2, 3, 4, 8}, true, CreateTcp},
+    {"hierarchical over tcp", {3, 4, 6}, false, CreateOverHosts<CreateTcp>},
 };
 
 // Runs `check` on every size of the backend. Every rank must make checks and find no error.
