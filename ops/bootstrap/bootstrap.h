@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/listen_filter.h"
 #include "ops/bootstrap/segment.h"
+#include "ops/bootstrap/tcp_socket.h"
 
 namespace dtrun::ops {
 
@@ -16,8 +18,8 @@ class SegmentExchange;
 
 /// How ranks exchange data before their communicator exists. Every call is collective over the
 /// ranks of the future communicator, in the same order. Implementations: MPI, a unix socket of one
-/// host (JoinLocally), an existing communicator, some ranks of another bootstrap, threads of one
-/// process (tests).
+/// host (JoinLocally), TCP between hosts (JoinAtStore), an existing communicator, some ranks of
+/// another bootstrap, threads of one process (tests).
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
@@ -109,6 +111,36 @@ struct LocalMeeting {
 /// kPeerLost, at once and with the rank, if a process ends meanwhile; kSystem. Gathers of the
 /// result throw kTimeout, kPeerLost and kSystem. After an error the result is unusable.
 std::unique_ptr<Bootstrap> JoinLocally(const LocalMeeting& meeting);
+
+/// The meeting of ranks at a TCP address where rank 0 listens, and the rank of this process.
+struct StoreMeeting {
+  TcpPlace place;    ///< an address of rank 0's host, and a port
+  std::string name;  ///< any bytes; the same on all ranks of the job
+  int rank = 0, size = 1;
+  /// Rank 0 and every other rank prove to each other that they know the secret. Later frames are
+  /// sealed with it, so nobody on the network can alter them. The frames are not encrypted. "": no
+  /// proof and no seal.
+  std::string secret = {};
+  /// Without a secret: the networks from which rank 0 accepts ranks, besides its own loopback.
+  std::vector<base::AddressBlock> trusted = {};
+  std::chrono::seconds timeout{600};       ///< of each wait
+  std::chrono::seconds warning_after{30};  ///< of the wait for missing ranks
+  /// Called once on rank 0 with the ranks that have not come, and elsewhere if rank 0 does not
+  /// answer. On rank 0 also called once for each address from which rank 0 has refused a
+  /// connection. May be empty.
+  std::function<void(const std::string& text)> warn = {};
+  uint64_t most_bytes = 1 << 30;  ///< that all ranks together may bring to a gather
+};
+
+/// Connects ranks on any hosts without MPI. Rank 0 listens until all ranks have come. The other
+/// ranks connect, and retry until the timeout. Connections from other programs end without an
+/// effect on the ranks.
+///
+/// Collective. Throws the errors of JoinLocally. Other errors: kInvalidArgument for a rank or a
+/// port out of range; kSystem if rank 0 cannot listen at the address; kMismatch if rank 0 belongs
+/// to another job; kUnavailable if rank 0 or this rank does not know the secret, or if rank 0 does
+/// not trust the address of this rank.
+std::unique_ptr<Bootstrap> JoinAtStore(const StoreMeeting& meeting);
 
 }  // namespace dtrun::ops
 

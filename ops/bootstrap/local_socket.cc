@@ -15,20 +15,6 @@
 #include "ops/bootstrap/bootstrap.h"
 
 namespace dtrun::ops {
-namespace {
-
-constexpr uint32_t kMark = 0x6e757274;  // bytes of another program do not begin like this
-constexpr uint64_t kChunk = 64 << 10;   // memory grows with the bytes that arrive, in such steps
-
-struct Header {
-  uint32_t mark, kind;
-  int32_t number, unused;
-  uint64_t bytes;
-};
-
-bool IsGone(int error) { return error == ECONNRESET || error == EPIPE; }
-
-}  // namespace
 
 LocalAddress::LocalAddress(const std::string& name) {
   address_.sun_family = AF_UNIX;
@@ -56,72 +42,6 @@ bool AwaitReady(int fd, short events, Deadline deadline) {
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) ThrowErrno("poll");
   }
-}
-
-LocalFrameReader::State LocalFrameReader::Read(int socket) {
-  if (whole_) {
-    whole_ = false;
-    header_.clear();
-    frame_ = {};
-  }
-  for (;;) {
-    const bool in_header = header_.size() < sizeof(Header);
-    std::string& target = in_header ? header_ : frame_.bytes;
-    const uint64_t wanted =
-        in_header ? sizeof(Header) - header_.size() : std::min(missing_, kChunk);
-    if (wanted > 0) {
-      const size_t had = target.size();
-      target.resize(had + wanted);
-      const ssize_t got = ::recv(socket, target.data() + had, wanted, MSG_DONTWAIT);
-      const int error = errno;
-      target.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-      if (got == 0 || (got < 0 && IsGone(error))) return State::kEnded;
-      if (got < 0 && error == EINTR) continue;
-      if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return State::kPartial;
-      errno = error;
-      if (got < 0) ThrowErrno("recv from a rank of this host");
-      if (!in_header) missing_ -= static_cast<uint64_t>(got);
-    }
-    if (in_header) {
-      if (header_.size() < sizeof(Header)) continue;
-      Header header;
-      std::memcpy(&header, header_.data(), sizeof header);
-      if (header.mark != kMark || header.bytes > most_bytes_)
-        throw Error(
-            ErrorCode::kSystem,
-            base::Text(
-                "invalid message from a rank of this host; expected a message of at "
-                "most ",
-                most_bytes_, " bytes"));
-      frame_.kind = header.kind;
-      frame_.number = header.number;
-      missing_ = header.bytes;
-    }
-    if (missing_ > 0) continue;
-    whole_ = true;
-    return State::kWhole;
-  }
-}
-
-bool SendFrame(int socket, const LocalFrame& frame, Deadline deadline, const std::string& to) {
-  const Header header{kMark, frame.kind, frame.number, 0, frame.bytes.size()};
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes += frame.bytes;
-  for (size_t sent = 0; sent < bytes.size();) {
-    const ssize_t some =
-        ::send(socket, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (some >= 0) {
-      sent += static_cast<size_t>(some);
-    } else if (IsGone(errno)) {
-      return false;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!AwaitReady(socket, POLLOUT, deadline))
-        throw Error(ErrorCode::kTimeout, base::Text("waited too long for ", to, " during Init"));
-    } else if (errno != EINTR) {
-      ThrowErrno("send to " + to);
-    }
-  }
-  return true;
 }
 
 // Rank 0 listens on an abstract socket with a random name and gathers the name through the

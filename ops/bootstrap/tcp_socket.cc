@@ -1,13 +1,17 @@
 #include "ops/bootstrap/tcp_socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 
 #include "base/text.h"
@@ -50,13 +54,35 @@ Addresses Resolve(const TcpPlace& place, const std::string& listener) {
   return {found, &::freeaddrinfo};
 }
 
+// One end of a connection. An IPv4 address that a socket of IPv6 shows is given as such.
+TcpPlace EndOf(int socket, decltype(&::getsockname) end) {
+  constexpr char kMapped[] = "::ffff:";
+  sockaddr_storage found = {};
+  socklen_t length = sizeof found;
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
+  if (end(socket, reinterpret_cast<sockaddr*>(&found), &length) != 0 ||
+      ::getnameinfo(
+          reinterpret_cast<const sockaddr*>(&found), length, host, sizeof host, port, sizeof port,
+          NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return {};
+  std::string name = host;
+  if (name.starts_with(kMapped) && name.find('.') != std::string::npos)
+    name.erase(0, sizeof kMapped - 1);
+  return {name, static_cast<int>(base::ParseInteger(port).value_or(0))};
+}
+
 [[noreturn]] void ThrowAt(const char* call, const TcpPlace& place, const std::string& listener) {
-  ThrowErrno(base::Text(call, " of ", listener, " at ", place.host, ":", place.port));
+  ThrowErrno(base::Text(call, " of ", listener, " at ", place.Name()));
 }
 
 }  // namespace
 
 std::string TcpPlace::Text() const { return host.empty() ? "-" : base::Text(host, ' ', port); }
+
+std::string TcpPlace::Name() const {
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return is_v6 ? base::Text('[', host, "]:", port) : base::Text(host, ':', port);
+}
 
 TcpPlace TcpPlace::Read(const std::string& text) {
   const size_t space = text.find(' ');
@@ -96,6 +122,38 @@ FileDescriptor ConnectTo(const TcpPlace& place, const std::string& listener) {
   return socket;
 }
 
+FileDescriptor TryConnect(
+    const TcpPlace& place, const std::string& listener, Deadline deadline, std::string& cause) {
+  Addresses addresses(nullptr, &::freeaddrinfo);
+  try {
+    addresses = Resolve(place, listener);
+  } catch (const Error& error) {
+    cause = error.what();
+    return FileDescriptor();
+  }
+  for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
+    FileDescriptor socket = NewSocket(each->ai_family);
+    PrepareTcp(socket.get());
+    SetNonBlocking(socket.get());
+    int error = ::connect(socket.get(), each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      socklen_t length = sizeof error;
+      if (!AwaitReady(socket.get(), POLLOUT, deadline)) {
+        error = ETIMEDOUT;
+      } else if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
+        error = errno;
+      }
+    }
+    // A connection to a free port of this host can meet itself (RFC 9293, section 3.5). It would
+    // occupy the port.
+    if (error == 0 && PeerOf(socket.get()) == EndOf(socket.get(), &::getsockname))
+      error = ECONNREFUSED;
+    if (error == 0) return socket;
+    cause = std::strerror(error);
+  }
+  return FileDescriptor();
+}
+
 FileDescriptor AcceptTcp(int listener) {
   FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.get() >= 0) PrepareTcp(socket.get());
@@ -103,15 +161,21 @@ FileDescriptor AcceptTcp(int listener) {
 }
 
 std::string OwnAddress(int socket) {
-  sockaddr_storage own = {};
-  socklen_t length = sizeof own;
-  char name[NI_MAXHOST] = "";
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) != 0 ||
-      ::getnameinfo(
-          reinterpret_cast<const sockaddr*>(&own), length, name, sizeof name, nullptr, 0,
-          NI_NUMERICHOST) != 0)
-    ThrowErrno("getsockname");
-  return name;
+  const TcpPlace own = EndOf(socket, &::getsockname);
+  if (own.host.empty()) ThrowErrno("getsockname");
+  return own.host;
+}
+
+TcpPlace PeerOf(int socket) { return EndOf(socket, &::getpeername); }
+
+bool IsTrusted(const std::string& address, const std::vector<base::AddressBlock>& networks) {
+  constexpr base::AddressBlock kLoopback = {127u << 24, 255u << 24};
+  in_addr parsed = {};
+  if (::inet_pton(AF_INET, address.c_str(), &parsed) != 1) return address == "::1";
+  const uint32_t number = ntohl(parsed.s_addr);
+  return kLoopback.Has(number) || std::any_of(
+                                      networks.begin(), networks.end(),
+                                      [&](const auto& network) { return network.Has(number); });
 }
 
 std::string RandomBytes() {
