@@ -72,9 +72,10 @@ const std::vector<OptionRow>& Rows() {
          return ParseBytes(value, "auto", options.bucket_bytes);
        },
        [](const Options& options) { return ShowBytes(options.bucket_bytes, "auto"); }},
-      {"backend", true, "auto, shm, hierarchical or mpi",
+      {"backend", true, "auto, shm, hierarchical, tcp, ucx or mpi",
        [](const std::string& value, Options& options) {
-         return ParseChoice(value, {"auto", "shm", "hierarchical", "mpi"}, options.backend);
+         return ParseChoice(
+             value, {"auto", "shm", "hierarchical", "tcp", "ucx", "mpi"}, options.backend);
        },
        [](const Options& options) { return options.backend; }},
       {"device_backend", true, "auto, cuda_ipc, nccl, hierarchical or host_staged",
@@ -89,6 +90,16 @@ const std::vector<OptionRow>& Rows() {
          return ParseBytes(value, "all", options.gpu_memory_bytes);
        },
        [](const Options& options) { return ShowBytes(options.gpu_memory_bytes, "all"); }},
+      {"transport", true, "auto, tcp, ucx or mpi",
+       [](const std::string& value, Options& options) {
+         return ParseChoice(value, {"auto", "tcp", "ucx", "mpi"}, options.transport);
+       },
+       [](const Options& options) { return options.transport; }},
+      {"peer_timeout_s", true, "a number of seconds from 3 to 1000000",
+       [](const std::string& value, Options& options) {
+         return ParseInRange(value, 3, 1'000'000, options.peer_timeout_s);
+       },
+       [](const Options& options) { return Text(options.peer_timeout_s); }},
       {"wire_dtype", true, "none, f16 or bf16",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"none", "f16", "bf16"}, options.wire_dtype);

@@ -20,13 +20,18 @@ struct Options {
   /// pass, large enough that the fixed cost of a collective does not count. 0: "auto", by the size
   /// of all gradients.
   uint64_t bucket_bytes = 0;
-  /// "auto", or the required backend: "shm", "hierarchical", "mpi".
+  /// "auto", or the required backend: "shm", "hierarchical", "tcp", "ucx", "mpi".
   std::string backend = "auto";
   /// "auto", or the required backend for data on GPUs: "cuda_ipc", "nccl", "hierarchical",
   /// "host_staged".
   std::string device_backend = "auto";
   /// The most bytes that this rank takes of its GPU's memory. 0: "all".
   uint64_t gpu_memory_bytes = 0;
+  /// What carries data between hosts: "auto" (MPI if it connects the ranks, otherwise TCP), "tcp",
+  /// "ucx", "mpi".
+  std::string transport = "auto";
+  /// A rank on a host that does not answer for this long is lost. Only with TCP and UCX.
+  int64_t peer_timeout_s = 30;
   /// The type in which reduced f32 values cross from host to host: "none" (as they are), "f16",
   /// "bf16".
   std::string wire_dtype = "none";

@@ -169,6 +169,12 @@ void Context::StartEngine(const base::GetEnv& get) {
       .host_of_rank = job_.placement.host_of_rank,
       .members = job_.members,
       .wire = WireDTypeOf(options_.wire_dtype),
+      .transport = options_.transport,
+      .settings =
+          {.address = job_.own_place.address,
+           .interface = job_.own_place.interface,
+           .secret = job_.secret,
+           .lost_after = std::chrono::seconds(options_.peer_timeout_s)},
       .devices = {.backend = options_.device_backend, .memory_bytes = options_.gpu_memory_bytes},
   };
   world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);

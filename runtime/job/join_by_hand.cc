@@ -1,7 +1,9 @@
 #include "runtime/job/join_by_hand.h"
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -64,8 +66,18 @@ std::string HostsOf(const TfCluster& cluster) {
   return base::Join(items, ",");
 }
 
-// Throws unless this process is a task, and all tasks are on this host.
-void CheckTasks(const TfCluster& cluster, const Machine& machine) {
+bool AllAreHere(const TfCluster& cluster, const Machine& machine) {
+  return std::all_of(
+      cluster.addresses.begin(), cluster.addresses.end(),
+      [&](const std::string& address) { return machine.is_own(HostOfAddress(address)); });
+}
+
+constexpr char kNeedsSecret[] =
+    "ranks on several hosts need DTRUN_JOB_SECRET, 16 or more random characters, the same on all "
+    "hosts";
+
+// Throws unless this process is a task, and all tasks are on this host or `may_be_far`.
+void CheckTasks(const TfCluster& cluster, const Machine& machine, bool may_be_far) {
   const size_t size = cluster.addresses.size();
   const std::vector<std::string> options =
       cluster.servers == 0 ? std::vector<std::string>{}
@@ -77,6 +89,7 @@ void CheckTasks(const TfCluster& cluster, const Machine& machine) {
             "environment variable TF_CONFIG has ", size,
             " tasks, but no task.type and task.index for this process",
             InsteadType(DtrunLine(HostsOf(cluster), options, machine))));
+  if (may_be_far) return;
   for (const std::string& address : cluster.addresses)
     if (!machine.is_own(HostOfAddress(address)))
       throw Error(
@@ -84,18 +97,47 @@ void CheckTasks(const TfCluster& cluster, const Machine& machine) {
           Text(
               "TF_CONFIG names ", HostOfAddress(address),
               ", which is not this host, and no launcher has started the ranks",
+              cluster.servers == 0 ? Text(": ", kNeedsSecret) : "",
               InsteadType(DtrunLine(HostsOf(cluster), options, machine))));
+}
+
+int PortOfAddress(const std::string& address) {
+  const auto port = base::ParseInteger(address.substr(address.rfind(':') + 1));
+  return port && *port >= 1 && *port <= 65535 ? static_cast<int>(*port) : 0;
+}
+
+// The ranks meet at the address of the first task.
+JoinPlan PlanAcrossHosts(const TfCluster& cluster) {
+  const std::string& first = cluster.addresses[0];
+  const int port = PortOfAddress(first);
+  if (port == 0)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "environment variable TF_CONFIG: the first task is ", first,
+            "; expected a port from 1 to 65535, where the ranks meet"));
+  return {
+      .way = Way::kStore,
+      .description = "by TF_CONFIG",
+      .meeting = "TF_CONFIG " + base::Join(cluster.addresses, ","),
+      .rank = cluster.rank,
+      .size = static_cast<int>(cluster.addresses.size()),
+      .place = {HostOfAddress(first), port},
+      .host = HostOfAddress(cluster.addresses[static_cast<size_t>(cluster.rank)])};
 }
 
 std::string MeetingOf(const TfCluster& cluster) {
   return "TF_CONFIG " + base::Join(cluster.addresses, ",");
 }
 
-std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& machine) {
+std::optional<JoinPlan> PlanByTfConfig(
+    const TfCluster& cluster, const base::GetEnv& get, const Machine& machine) {
   const int size = static_cast<int>(cluster.addresses.size());
   if (size == 0) return std::nullopt;
   if (size == 1) return JoinPlan{};
-  CheckTasks(cluster, machine);
+  const bool trusts = cluster.servers == 0 && !ReadTrust(get).empty();
+  CheckTasks(cluster, machine, trusts);
+  if (!AllAreHere(cluster, machine)) return PlanAcrossHosts(cluster);
   return JoinPlan{
       .way = Way::kLocal,
       .description = "by TF_CONFIG, on this host",
@@ -130,6 +172,27 @@ std::string HostsOf(
   return base::Join(items, ",");
 }
 
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+// torchrun itself listens at MASTER_PORT, so its ranks meet at the next port.
+JoinPlan PlanAcrossHosts(
+    const base::GetEnv& get, int rank, int size, const std::string& master, int port) {
+  const bool taken = ValueOf(get, "TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  const int meets_at =
+      NumberOf(get, "DTRUN_MASTER_PORT", 1, 65535).value_or(taken ? port + 1 : port);
+  return {
+      .way = Way::kStore,
+      .description = "by MASTER_ADDR and MASTER_PORT",
+      .meeting = Text(
+          "address ", master, ':', port, ' ', ValueOf(get, "TORCHELASTIC_RUN_ID").value_or(""), ' ',
+          ValueOf(get, "TORCHELASTIC_RESTART_COUNT").value_or("")),
+      .rank = rank,
+      .size = size,
+      .place = {master, meets_at}};
+}
+
 JoinPlan PlanByRank(const base::GetEnv& get, int size, const Machine& machine) {
   const std::string several = Text("WORLD_SIZE is ", size);
   const std::optional<int> rank = NumberOf(get, "RANK", 0);
@@ -148,13 +211,18 @@ JoinPlan PlanByRank(const base::GetEnv& get, int size, const Machine& machine) {
   const std::optional<int> port = NumberOf(get, "MASTER_PORT", 1, 65535);
   if (!port) Miss("MASTER_PORT", several);
   const bool far = !machine.is_own(*master);
-  if (far || (local_size && *local_size < size))
+  const bool several_hosts = far || (local_size && *local_size < size);
+  // If the ranks of this host are not counted, others may be elsewhere.
+  const bool may_be_far = several_hosts || (!local_size && !IsLoopback(*master));
+  if (may_be_far && !ReadTrust(get).empty())
+    return PlanAcrossHosts(get, *rank, size, *master, *port);
+  if (several_hosts)
     throw Error(
         ErrorCode::kUnavailable,
         Text(
             far ? Text("MASTER_ADDR is ", *master, ", which is not this host")
                 : Text("LOCAL_WORLD_SIZE is ", *local_size, " of ", size),
-            ": ranks on several hosts have to be started together",
+            ": ", kNeedsSecret,
             InsteadType(DtrunLine(
                 HostsOf(size, local_size, *master, machine), {"-np", Text(size)}, machine))));
   return {
@@ -178,6 +246,34 @@ void CheckAgainst(const TfCluster& cluster, int size, const base::GetEnv& get) {
 
 }  // namespace
 
+Trust ReadTrust(const base::GetEnv& get) {
+  constexpr size_t kLeast = 16;
+  Trust trust;
+  trust.secret = ValueOf(get, "DTRUN_JOB_SECRET").value_or("");
+  std::string source = "environment variable DTRUN_JOB_SECRET";
+  bool given = !trust.secret.empty();
+  if (const auto path = ValueOf(get, "DTRUN_JOB_SECRET_FILE"); path && !given) {
+    source = Text("the file of DTRUN_JOB_SECRET_FILE, ", *path, ",");
+    given = true;
+    std::ifstream file(*path, std::ios::binary);
+    trust.secret.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file) throw Error(ErrorCode::kSystem, Text(source, " cannot be read"));
+  }
+  if (given && trust.secret.size() < kLeast)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(source, " has ", trust.secret.size(), " bytes; expected at least ", kLeast));
+  const std::string networks = ValueOf(get, "DTRUN_TRUSTED_NETWORK").value_or("");
+  trust.networks = base::ParseAddressBlocks(networks);
+  if (!networks.empty() && trust.networks.size() != base::Split(networks, ',').size())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "environment variable DTRUN_TRUSTED_NETWORK is '", networks,
+            "'; expected IPv4 networks, such as 10.1.0.0/16"));
+  return trust;
+}
+
 std::optional<std::string> ValueOf(const base::GetEnv& get, const std::string& name) {
   const std::optional<std::string> value = get(name);
   return value && value->empty() ? std::nullopt : value;
@@ -198,11 +294,22 @@ std::string InsteadType(const std::string& line) {
   return Text("; type instead: ", line, "   (set DTRUN_ALONE=1 for a world of one)");
 }
 
+std::optional<JoinPlan> PlanByNumber(
+    const base::GetEnv& get, int rank, int size, const std::string& numbered_by) {
+  const std::optional<std::string> master = ValueOf(get, "MASTER_ADDR");
+  const std::optional<int> port = NumberOf(get, "MASTER_PORT", 1, 65535);
+  if (!master || !port || (!IsLoopback(*master) && ReadTrust(get).empty())) return std::nullopt;
+  if (rank >= size) Contradict(Text(numbered_by, " has started rank ", rank, " of ", size));
+  JoinPlan plan = PlanAcrossHosts(get, rank, size, *master, *port);
+  plan.description += Text(", as rank of ", numbered_by);
+  return plan;
+}
+
 std::optional<base::LaunchEnv> LaunchByTfConfig(const base::GetEnv& get, const Machine& machine) {
   const std::optional<std::string> config = ValueOf(get, "TF_CONFIG");
   const TfCluster cluster = config ? ReadTfCluster(*config) : TfCluster{};
   if (cluster.servers == 0) return std::nullopt;
-  CheckTasks(cluster, machine);
+  CheckTasks(cluster, machine, false);
   const int size = static_cast<int>(cluster.addresses.size());
   if (cluster.servers + (cluster.evaluator ? 1 : 0) >= size)
     throw Error(
@@ -224,7 +331,7 @@ std::optional<JoinPlan> PlanByHand(const base::GetEnv& get, const Machine& machi
   if (!size) {
     if (cluster.addresses.empty() && ValueOf(get, "RANK"))
       Miss("WORLD_SIZE", Text("RANK is ", *ValueOf(get, "RANK")));
-    return PlanByTfConfig(cluster, machine);
+    return PlanByTfConfig(cluster, get, machine);
   }
   CheckAgainst(cluster, *size, get);
   if (*size > 1) return PlanByRank(get, *size, machine);
@@ -316,9 +423,8 @@ TfCluster ReadTfCluster(const std::string& text) {
       read.rank = static_cast<int>(before) + ReadIndex(*task, type, read.addresses.size() - before);
   }
   if (has_task && read.rank < 0 && read.addresses.size() > 1)
-    Refuse(Text(
-        "task.type is ", Excerpt(type),
-        "; expected ps, chief, master, worker or evaluator"));
+    Refuse(
+        Text("task.type is ", Excerpt(type), "; expected ps, chief, master, worker or evaluator"));
   return read;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "base/listen_filter.h"
 #include "runtime/job/join_plan.h"
 
 namespace dtrun::runtime {
@@ -15,9 +16,29 @@ namespace dtrun::runtime {
 /// describe no job; kAlone if they describe a single rank. Throws the errors of PlanJoin.
 std::optional<JoinPlan> PlanByHand(const base::GetEnv& get, const Machine& machine);
 
+/// The plan of rank `rank` of `size`, which another launcher has numbered, if the user has set
+/// MASTER_ADDR, MASTER_PORT and a Trust. nullopt if not. `numbered_by` is for people: "Slurm".
+/// Throws the errors of PlanJoin.
+std::optional<JoinPlan> PlanByNumber(
+    const base::GetEnv& get, int rank, int size, const std::string& numbered_by);
+
 /// The launch that a TF_CONFIG with parameter servers describes, for processes started by hand on
 /// one host. nullopt if there is no such TF_CONFIG. Throws the errors of PlanJoin.
 std::optional<base::LaunchEnv> LaunchByTfConfig(const base::GetEnv& get, const Machine& machine);
+
+/// How a rank that no launcher has started knows that a peer belongs to its job: both know a secret
+/// (DTRUN_JOB_SECRET, or the content of the file DTRUN_JOB_SECRET_FILE), or the peer is in a
+/// network that the user trusts (DTRUN_TRUSTED_NETWORK).
+struct Trust {
+  std::string secret;
+  std::vector<base::AddressBlock> networks;
+
+  bool empty() const { return secret.empty() && networks.empty(); }
+};
+
+/// Reads the variables. Throws Error kInvalidArgument for a secret of fewer than 16 bytes and for a
+/// text that names no network, and kSystem if the file cannot be read.
+Trust ReadTrust(const base::GetEnv& get);
 
 /// The value of a variable; nullopt if the variable is not set or is empty.
 std::optional<std::string> ValueOf(const base::GetEnv& get, const std::string& name);

@@ -46,6 +46,26 @@ void CheckNoLauncherBetween(const base::GetEnv& get, int ranks) {
           "DTRUN_ALONE=1 for a world of one)"));
 }
 
+// dtrun has started the ranks of several hosts without MPI. Rank 0's host has the address.
+JoinPlan AcrossHosts(const base::GetEnv& get, const base::LaunchEnv& launch) {
+  const std::string host = ValueOf(get, "MASTER_ADDR").value_or("");
+  const int port = NumberOf(get, "MASTER_PORT", 1, 65535).value_or(0);
+  if (host.empty() || port == 0)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "MASTER_ADDR is '", host, "' and MASTER_PORT '",
+            ValueOf(get, "MASTER_PORT").value_or(""),
+            "'; expected an address of the first host and a port, where the ranks meet"));
+  return {
+      .way = Way::kStore,
+      .description = "by dtrun",
+      .meeting = "job " + launch.job,
+      .rank = launch.rank,
+      .size = base::RankCount(launch.hosts),
+      .place = {host, port}};
+}
+
 JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by_mpi) {
   const int ranks = base::RankCount(launch.hosts);
   CheckNoLauncherBetween(get, ranks);
@@ -68,7 +88,7 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
         "program with dtrun, or unset DTRUN_JOB");
   }
   if (ranks == 1 && (launch.rank == 0 || !by_mpi)) return {};
-  if (launch.rank >= 0) return local;
+  if (launch.rank >= 0) return launch.hosts.size() == 1 ? local : AcrossHosts(get, launch);
   if (by_mpi) return ThroughMpi();
   throw Error(
       ErrorCode::kInvalidArgument,
@@ -78,9 +98,9 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
           "DTRUN_JOB"));
 }
 
-// Throws if the launcher of MPICH, Intel MPI or MVAPICH started this process as one of several.
-// These launchers set the variables below.
-void RefuseOtherMpi(const base::GetEnv& get, const Machine& machine) {
+// The launcher of MPICH, Intel MPI or MVAPICH may have started this process as one of several. It
+// sets the variables below. Throws if the user has set no address where the ranks meet.
+std::optional<JoinPlan> JoinByOtherMpi(const base::GetEnv& get, const Machine& machine) {
   struct Row {
     const char* rank;
     const char* size;
@@ -94,6 +114,11 @@ void RefuseOtherMpi(const base::GetEnv& get, const Machine& machine) {
     const std::optional<std::string> size = ValueOf(get, row.size);
     if ((!rank && !size) || size.value_or("") == "1") continue;
     const std::string name = get("I_MPI_MPIRUN") ? "Intel MPI's" : row.name;
+    const std::optional<int> number = NumberOf(get, row.rank, 0),
+                             count = NumberOf(get, row.size, 1);
+    // MPI_LOCALRANKID counts the ranks of one host alone.
+    if (number && count && std::string(row.rank) != "MPI_LOCALRANKID")
+      if (auto plan = PlanByNumber(get, *number, *count, name + " launcher")) return plan;
     throw Error(
         ErrorCode::kUnavailable,
         Text(
@@ -101,15 +126,19 @@ void RefuseOtherMpi(const base::GetEnv& get, const Machine& machine) {
             size ? *size : *rank, "); dtrun works with Open MPI 4 or 5",
             InsteadType(Command({"dtrun", "-np", size.value_or("N")}, machine))));
   }
+  return std::nullopt;
 }
 
-// Throws if this process is one of several tasks of a Slurm step, because those tasks are ranks. A
-// single process in an allocation is no rank.
-void RefuseSlurm(const base::GetEnv& get, const Machine& machine) {
+// This process may be one of several tasks of a Slurm step. Those tasks are ranks. A single process
+// in an allocation is no rank. Throws if the user has set no address where the ranks meet.
+std::optional<JoinPlan> JoinBySlurm(const base::GetEnv& get, const Machine& machine) {
   const std::optional<std::string> task = ValueOf(get, "SLURM_PROCID");
   const std::optional<std::string> of_step = ValueOf(get, "SLURM_STEP_NUM_TASKS");
   const std::string tasks = of_step ? *of_step : ValueOf(get, "SLURM_NTASKS").value_or("1");
-  if (!task || tasks == "1") return;
+  if (!task || tasks == "1") return std::nullopt;
+  const std::optional<int> number = NumberOf(get, "SLURM_PROCID", 0);
+  if (const auto count = base::ParseInteger(tasks); count && *count > 1)
+    if (auto plan = PlanByNumber(get, *number, static_cast<int>(*count), "Slurm")) return plan;
   throw Error(
       ErrorCode::kUnavailable,
       Text(
@@ -150,9 +179,9 @@ JoinPlan PlanJoin(
   if (const std::optional<JoinPlan> plan = PlanByHand(get, machine)) return *plan;
   if (ValueOf(get, "OMPI_COMM_WORLD_SIZE")) return {};
   // srun also sets PMI_RANK (--mpi=pmi2). MPICH's launcher may itself have used srun.
-  if (!ValueOf(get, "MPI_LOCALNRANKS")) RefuseSlurm(get, machine);
-  RefuseOtherMpi(get, machine);
-  return {};
+  if (!ValueOf(get, "MPI_LOCALNRANKS"))
+    if (const auto plan = JoinBySlurm(get, machine)) return *plan;
+  return JoinByOtherMpi(get, machine).value_or(JoinPlan{});
 }
 
 namespace {

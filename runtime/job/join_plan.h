@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "ops/bootstrap/bootstrap.h"
 
 namespace dtrun::runtime {
 
@@ -32,12 +33,15 @@ struct JoinPlan {
     kAlone,  ///< a world of one
     kMpi,    ///< MPI connects the ranks
     kLocal,  ///< all ranks are on this host and meet there
+    kStore,  ///< the ranks are on any hosts and meet at an address of rank 0's host
     kApart,  ///< a job with parameter servers: its ranks share no collectives
   };
   Way way = Way::kAlone;
   std::string description = "alone";  ///< for people: "through MPI", "by TF_CONFIG, on this host"
-  std::string meeting = {};           ///< for kLocal: a name that all ranks of the job share
-  int rank = 0, size = 1;             ///< for kLocal and kApart
+  std::string meeting = {};           ///< for kLocal and kStore: a name that all ranks share
+  int rank = 0, size = 1;             ///< for kLocal, kStore and kApart
+  ops::TcpPlace place = {};           ///< for kStore
+  std::string host = {};              ///< for kStore: this host's name among the ranks; "": its own
 };
 
 /// Returns true if the user wants a world of one, regardless of the environment (DTRUN_ALONE=1).

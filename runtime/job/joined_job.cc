@@ -1,19 +1,28 @@
 // The trainer's MPI communicator, if there is one, decides which processes belong together.
 // Otherwise the environment decides (join_plan.h): MPI connects the ranks, the ranks meet on this
-// host, each rank stays apart (parameter servers), or there is a single rank. If dtrun launched the
-// ranks, the launcher's host list has the host of each rank. Otherwise MPI knows the hosts, or all
-// ranks are on this host.
+// host or at an address, each rank stays apart (parameter servers), or there is a single rank. If
+// dtrun launched the ranks, the launcher's host list has the host of each rank. Otherwise MPI knows
+// the hosts, or the ranks tell each other.
 
 #include "runtime/job/joined_job.h"
 
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 
 #include "base/process.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "dtrun/error.h"
 #include "ops/bootstrap/bootstrap.h"
+#include "runtime/job/join_by_hand.h"
 #include "runtime/job/join_plan.h"
 
 namespace dtrun::runtime {
@@ -99,7 +108,7 @@ void CheckMpiKnows(const JoinPlan& plan) {
         ErrorCode::kUnavailable,
         "Init got an MPI communicator in a job with parameter servers (dtrun --ps): the job "
         "continues without a lost rank, but MPI does not; call Init without a communicator");
-  if (plan.way != JoinPlan::Way::kLocal) return;
+  if (plan.way != JoinPlan::Way::kLocal && plan.way != JoinPlan::Way::kStore) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
@@ -150,27 +159,131 @@ Job JoinOnThisHost(
   if (judged) meeting.timeout += kLauncherFirst;
   if (!judged) meeting.warn = warn;
   Job job;
-  job.local = ops::JoinLocally(meeting);
-  Agree(*job.local, AgreedLines(launch, options));
+  job.meeting = ops::JoinLocally(meeting);
+  Agree(*job.meeting, AgreedLines(launch, options));
   job.placement = PlaceByHostList(
       launch ? launch->hosts : std::vector<base::HostSlots>{{machine.host_name, plan.size}});
   job.members = ops::Members::World(plan.size);
   return job;
 }
 
+// Equal for processes that can share memory and unix sockets: one kernel, one network namespace and
+// one user. Containers of one machine differ.
+std::string HostIdentity() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  struct stat network = {};
+  ::stat("/proc/self/ns/net", &network);
+  return Text(boot, ' ', network.st_ino, ' ', ::geteuid());
+}
+
+// The address of this host in the network of `place`, and its network interface. Sends nothing.
+OwnPlace PlaceTowards(const ops::TcpPlace& place) {
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (::getaddrinfo(place.host.c_str(), Text(place.port).c_str(), &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  const ops::FileDescriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own = {};
+  socklen_t length = sizeof own;
+  if (::connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+    return {};
+  const auto text_of = [](const sockaddr* address, socklen_t bytes) {
+    char text[NI_MAXHOST] = {};
+    ::getnameinfo(address, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    return std::string(text);
+  };
+  OwnPlace result = {
+      .address = text_of(reinterpret_cast<sockaddr*>(&own), length), .interface = ""};
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return result;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(all, &::freeifaddrs);
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != own.ss_family) continue;
+    if (text_of(each->ifa_addr, length) == result.address) result.interface = each->ifa_name;
+  }
+  return result;
+}
+
+// The hosts as the ranks describe them. Hosts with equal names are told apart by their addresses.
+Placement PlaceByIdentity(
+    ops::Bootstrap& bootstrap, const std::string& name, const std::string& address) {
+  const std::vector<std::string> identities = bootstrap.AllGather(HostIdentity());
+  std::vector<std::string> names = bootstrap.AllGather(name);
+  const std::vector<std::string> addresses = bootstrap.AllGather(address);
+  std::vector<int> leaders;
+  for (const std::string& identity : identities) {
+    const auto first = std::find(identities.begin(), identities.end(), identity);
+    leaders.push_back(static_cast<int>(first - identities.begin()));
+  }
+  const std::vector<std::string> given = names;
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    for (size_t other = 0; other < names.size(); ++other)
+      if (leaders[other] != leaders[rank] && given[other] == given[rank])
+        names[rank] = addresses[static_cast<size_t>(leaders[rank])];
+  }
+  return PlaceByLeaders(leaders, names);
+}
+
+void NameHosts(Job& job) {
+  if (job.placement.hosts.size() == 1) return;
+  for (const int host : job.placement.host_of_rank)
+    job.members.hosts.push_back(job.placement.hosts[static_cast<size_t>(host)].name);
+}
+
+// The secret of a job that dtrun has started on several hosts, or the trust that the user has set.
+Trust TrustOf(const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch) {
+  if (!launch) return ReadTrust(get);
+  std::ifstream file(launch->secret_file, std::ios::binary);
+  Trust trust;
+  trust.secret.assign(std::istreambuf_iterator<char>(file), {});
+  if (trust.secret.size() >= 32) return trust;
+  throw Error(
+      ErrorCode::kSystem, Text("the job's secret cannot be read from '", launch->secret_file, "'"));
+}
+
+Job JoinAtPlace(
+    const JoinPlan& plan, const std::optional<base::LaunchEnv>& launch, const Machine& machine,
+    const base::Options& options, const base::GetEnv& get) {
+  const Trust trust = TrustOf(get, launch);
+  const base::LogSink log = base::StderrSink(plan.rank, options.log_level);
+  Job job;
+  job.meeting = ops::JoinAtStore({
+      .place = plan.place,
+      .name = plan.meeting,
+      .rank = plan.rank,
+      .size = plan.size,
+      .secret = trust.secret,
+      .trusted = trust.networks,
+      .timeout = std::chrono::seconds(options.timeout_s),
+      .warning_after = std::chrono::seconds(options.stall_warning_s),
+      .warn = [log](const std::string& text) { log(base::LogLevel::kWarning, text); },
+  });
+  Agree(*job.meeting, AgreedLines(launch, options));
+  job.own_place = PlaceTowards(plan.place);
+  job.secret = trust.secret;
+  job.placement = launch ? PlaceByHostList(launch->hosts)
+                         : PlaceByIdentity(
+                               *job.meeting, plan.host.empty() ? machine.host_name : plan.host,
+                               job.own_place.address);
+  job.members = ops::Members::World(plan.size);
+  NameHosts(job);
+  return job;
+}
+
 Job JoinThroughMpi(
     const std::optional<base::LaunchEnv>& launch, const base::Options& options,
-    const ops::MpiHandle& handle) {
+    const ops::MpiHandle& handle, const base::GetEnv& get) {
   Job job;
+  if (const auto master = ValueOf(get, "MASTER_ADDR")) job.own_place = PlaceTowards({*master, 1});
   job.mpi = ops::JoinMpiJob("", handle, std::chrono::seconds(options.timeout_s));
   ops::Bootstrap& bootstrap = job.mpi->bootstrap();
   Agree(bootstrap, AgreedLines(launch, options));
   job.members.world_ranks = AllGatherInt(bootstrap, job.mpi->launch_rank());
   job.placement = Place(*job.mpi, launch, job.members.world_ranks);
-  if (job.placement.hosts.size() > 1) {
-    for (const int host : job.placement.host_of_rank)
-      job.members.hosts.push_back(job.placement.hosts[static_cast<size_t>(host)].name);
-  }
+  NameHosts(job);
   return job;
 }
 
@@ -184,7 +297,7 @@ Job JoinJob(
   if (handle.comm != nullptr) CheckMpiKnows(plan);
   Job job;
   if (handle.comm != nullptr || plan.way == JoinPlan::Way::kMpi) {
-    job = JoinThroughMpi(launch, options, handle);
+    job = JoinThroughMpi(launch, options, handle, get);
     if (handle.comm != nullptr && job.mpi->launch_size() == 1)
       CheckMpiKnows(PlanJoin(WithoutPmix(get), launch, machine));
     job.description =
@@ -192,6 +305,7 @@ Job JoinJob(
   } else {
     job = plan.way == JoinPlan::Way::kAlone   ? Alone(launch, machine)
           : plan.way == JoinPlan::Way::kApart ? JoinApart(plan, *launch)
+          : plan.way == JoinPlan::Way::kStore ? JoinAtPlace(plan, launch, machine, options, get)
                                               : JoinOnThisHost(plan, launch, machine, options);
     job.description = plan.description;
   }

@@ -14,11 +14,17 @@
 
 namespace dtrun::runtime {
 
+/// The address of this host that the other hosts reach, and its network interface: "10.0.0.1",
+/// "eth0". "": not known.
+struct OwnPlace {
+  std::string address, interface;
+};
+
 /// The ranks of a job before a communicator connects them.
 struct Job {
-  std::unique_ptr<ops::MpiJob> mpi;       ///< null if MPI does not connect the ranks
-  std::unique_ptr<ops::Bootstrap> local;  ///< null if the ranks have not met on this host
-  std::string description;                ///< how the ranks were joined: "through MPI"
+  std::unique_ptr<ops::MpiJob> mpi;         ///< null if MPI does not connect the ranks
+  std::unique_ptr<ops::Bootstrap> meeting;  ///< null if the ranks have not met without MPI
+  std::string description;                  ///< how the ranks were joined: "through MPI"
   Placement placement;
   Topology topology{};
   /// The ranks by their numbers in the launch, with their hosts if there are several. In a job with
@@ -27,6 +33,8 @@ struct Job {
   /// True in a job with parameter servers. There, each rank is a world of its own, so no other
   /// rank's collective waits for a lost rank.
   bool apart = false;
+  OwnPlace own_place;
+  std::string secret;  ///< known to all ranks; "": none
 
   /// The launcher's number for this rank.
   int launch_rank() const {
@@ -35,7 +43,7 @@ struct Job {
 
   /// The bootstrap between the ranks. Null in a world of one without MPI, and in a job with
   /// parameter servers.
-  ops::Bootstrap* bootstrap() const { return mpi != nullptr ? &mpi->bootstrap() : local.get(); }
+  ops::Bootstrap* bootstrap() const { return mpi != nullptr ? &mpi->bootstrap() : meeting.get(); }
 };
 
 /// Joins this process with its job. If `handle` has a communicator, the job is its processes.
@@ -43,9 +51,9 @@ struct Job {
 /// launched alone is a world of one. Collective over these processes.
 ///
 /// Checks that the ranks agree on version, launch and options. Throws Error kMismatch with the
-/// first difference, and the errors of PlanJoin, ops::JoinLocally and ops::JoinMpiJob. A
-/// communicator of processes that MPI did not launch is kInvalidArgument. A communicator in a job
-/// with parameter servers is kUnavailable.
+/// first difference, and the errors of PlanJoin, ops::JoinLocally, ops::JoinAtStore and
+/// ops::JoinMpiJob. A communicator of processes that MPI did not launch is kInvalidArgument. A
+/// communicator in a job with parameter servers is kUnavailable.
 Job JoinJob(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
     const base::Options& options, const ops::MpiHandle& handle);

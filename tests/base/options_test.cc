@@ -54,14 +54,16 @@ TEST_CASE("an invalid value is refused with its name and the expected value") {
       "1000000");
   CHECK(
       RefusalOf({}, {{"backend", "tcp"}}) ==
-      "option backend is 'tcp'; expected auto, shm, hierarchical or mpi");
+      "option backend is 'tcp'; expected auto, shm, hierarchical, tcp, ucx or mpi");
   CHECK(
       RefusalOf({}, {{"bucket_bytes", "0"}}).find("expected auto or a number of bytes from 1") !=
       std::string::npos);
   CHECK(
       RefusalOf({}, {{"bucket_mb", "4"}}) ==
       "unknown option 'bucket_mb'; the options are bucket_bytes, backend, device_backend, "
-      "gpu_memory_bytes, wire_dtype, reduce_isa, engine_thread, timeout_s, stall_warning_s, on_stall, "
+      "gpu_memory_bytes, transport, peer_timeout_s, wire_dtype, reduce_isa, engine_thread, "
+      "timeout_s, "
+      "stall_warning_s, on_stall, "
       "autotune, autotune_log, "
       "autotune_cache, autotune_wire, log_level");
 }

@@ -178,6 +178,87 @@ TEST_CASE("ranks on several hosts are refused with the dtrun command to type") {
       Catch::Contains("MASTER_ADDR is h0, which is not this host"));
 }
 
+const Variables kSecret = {{"DTRUN_JOB_SECRET", "0123456789abcdef"}};
+
+// "rank of size meets at host:port", with the name of this host if the plan has one.
+std::string MeetingOf(const Variables& variables) {
+  const JoinPlan plan = PlanOf(variables);
+  REQUIRE(plan.way == Way::kStore);
+  return dtrun::base::Text(
+      plan.rank, " of ", plan.size, " meets at ", plan.place.host, ':', plan.place.port,
+      plan.host.empty() ? "" : " on " + plan.host);
+}
+
+TEST_CASE("ranks on several hosts that share a secret meet at the master's address") {
+  const Variables far = With(With(kTorch, kSecret), {{"MASTER_ADDR", "h0"}});
+  CHECK(MeetingOf(far) == "3 of 4 meets at h0:29500");
+  CHECK(
+      MeetingOf(With(far, {{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "h1"}})) ==
+      "3 of 4 meets at h1:29500");
+  CHECK(MeetingOf(With(far, {{"MASTER_ADDR", "h1"}})) == "3 of 4 meets at h1:29500");
+  CHECK(MeetingOf(With(far, {{"DTRUN_MASTER_PORT", "7"}})) == "3 of 4 meets at h0:7");
+  // torchrun listens at MASTER_PORT itself.
+  CHECK(
+      MeetingOf(With(far, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})) ==
+      "3 of 4 meets at h0:29501");
+  CHECK(
+      MeetingOf(
+          With(With(kTorch, {{"MASTER_ADDR", "h0"}}), {{"DTRUN_TRUSTED_NETWORK", "10.0.0.0/8"}})) ==
+      "3 of 4 meets at h0:29500");
+  // All ranks are on this host.
+  CHECK(
+      Described(With(far, {{"MASTER_ADDR", "h1"}, {"LOCAL_WORLD_SIZE", "4"}})) ==
+      "3 of 4 at address h1:29500");
+  CHECK(Described(With(kTorch, kSecret)) == "3 of 4 at address localhost:29500");
+}
+
+TEST_CASE("the tasks of a TF_CONFIG that share a secret meet at the first task's address") {
+  CHECK(
+      MeetingOf(With(kSecret, {{"TF_CONFIG", TfConfig("\"h2:9\", \"h1:8\"")}})) ==
+      "1 of 2 meets at h2:9 on h1");
+  CHECK(
+      RefusalOf(With(kSecret, {{"TF_CONFIG", TfConfig("\"h2:http\", \"h1:8\"")}})) ==
+      "invalid: environment variable TF_CONFIG: the first task is h2:http; expected a port from 1 "
+      "to 65535, where the ranks meet");
+}
+
+TEST_CASE("ranks that Slurm or another MPI has numbered meet at the master's address") {
+  const Variables master = With(kSecret, {{"MASTER_ADDR", "h0"}, {"MASTER_PORT", "5"}});
+  CHECK(
+      MeetingOf(With(master, {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}})) ==
+      "2 of 4 meets at h0:5");
+  CHECK(
+      MeetingOf(With(master, {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "1"}})) ==
+      "1 of 2 meets at h0:5");
+  CHECK(
+      PlanOf(With(master, {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}})).description ==
+      "by MASTER_ADDR and MASTER_PORT, as rank of Slurm");
+}
+
+TEST_CASE("dtrun's ranks on several hosts meet at the master's address") {
+  const Variables launch = {{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:2,k:1"}, {"DTRUN_RANK", "2"}};
+  CHECK(
+      MeetingOf(With(launch, {{"MASTER_ADDR", "10.0.0.9"}, {"MASTER_PORT", "5"}})) ==
+      "2 of 3 meets at 10.0.0.9:5");
+  CHECK(
+      RefusalOf(launch) ==
+      "invalid: MASTER_ADDR is '' and MASTER_PORT ''; expected an address of the first host and a "
+      "port, where the ranks meet");
+}
+
+TEST_CASE("a weak secret and an invalid network are refused by name") {
+  const auto refusal = [](const Variables& trust) {
+    return RefusalOf(With(With(kTorch, {{"MASTER_ADDR", "h0"}}), trust));
+  };
+  CHECK(
+      refusal({{"DTRUN_JOB_SECRET", "short"}}) ==
+      "invalid: environment variable DTRUN_JOB_SECRET has 5 bytes; expected at least 16");
+  CHECK(
+      refusal({{"DTRUN_TRUSTED_NETWORK", "10.0.0.0/8,home"}}) ==
+      "invalid: environment variable DTRUN_TRUSTED_NETWORK is '10.0.0.0/8,home'; expected IPv4 "
+      "networks, such as 10.1.0.0/16");
+}
+
 TEST_CASE("a TF_CONFIG gives a job on this host or an error with the dtrun command to type") {
   CHECK(
       Described({{"TF_CONFIG", TfConfig("\"h1:1\", \"10.0.0.1:2\", \"[::1]:3\"")}}) ==
@@ -191,7 +272,9 @@ TEST_CASE("a TF_CONFIG gives a job on this host or an error with the dtrun comma
   CHECK(
       RefusalOf({{"TF_CONFIG", TfConfig("\"h1:1\", \"h1:2\", \"h2:1\"")}}) ==
       "unavailable: TF_CONFIG names h2, which is not this host, and no launcher has started the "
-      "ranks; type instead: dtrun -H h1:2,h2:1 ./train 'a b'   (set DTRUN_ALONE=1 for a world of "
+      "ranks: ranks on several hosts need DTRUN_JOB_SECRET, 16 or more random characters, the same "
+      "on all hosts; type instead: dtrun -H h1:2,h2:1 ./train 'a b'   (set DTRUN_ALONE=1 for a "
+      "world of "
       "one)");
 }
 

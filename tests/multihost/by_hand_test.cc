@@ -1,0 +1,139 @@
+// Ranks of several hosts that no launcher of MPI has started: they meet at MASTER_ADDR:MASTER_PORT
+// or at the first task of TF_CONFIG, and exchange data over TCP or OpenUCX.
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/models/idx_files.h"
+#include "tests/multihost/rig.h"
+
+namespace {
+
+using namespace dtrun::testing;
+using Catch::Matchers::Contains;
+
+// A shell function that starts rank $2 of $3 on host $1: the rest is the command. Call it in the
+// background.
+const std::string kRank =
+    "export DTRUN_JOB_SECRET=0123456789abcdef0123456789abcdef; on() { h=$1 r=$2 n=$3; shift 3; "
+    "ssh $h \"cd $PWD && RANK=$r WORLD_SIZE=$n MASTER_ADDR=h1 MASTER_PORT=29500 "
+    "DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET $*\"; }; ";
+
+TEST_CASE("ranks started by hand on two hosts conform over each transport") {
+  if (Skipped()) return;
+  const std::string transport = GENERATE("tcp", "ucx"), backend = GENERATE("auto", "flat");
+  const std::string options = "DTRUN_BACKEND=" + (backend == "auto" ? backend : transport) +
+                              " DTRUN_TRANSPORT=" + transport;
+  const CommandResult result = Run(ScriptOnHosts(
+      kRank + "p=\"" + options +
+      " tests/ranks/conformance\"; on h1 0 3 $p & on h2 1 3 $p & on h2 2 3 $p & "
+      "for job in 1 2 3; do wait -n || exit 1; done"));
+  CAPTURE(transport, backend, result.out, result.err);
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("tasks of a TF_CONFIG on two hosts meet at the first task") {
+  if (Skipped()) return;
+  const CommandResult result = Run(ScriptOnHosts(
+      "task() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=0123456789abcdef "
+      "TF_CONFIG='{\\\"cluster\\\": {\\\"worker\\\": [\\\"h1:4000\\\", \\\"h2:4000\\\"]}, "
+      "\\\"task\\\": {\\\"type\\\": \\\"worker\\\", \\\"index\\\": $2}}' tests/ranks/summing 2\"; "
+      "}; task h1 0 & task h2 1 & wait -n && wait -n"));
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("sum 12.0\n"));
+}
+
+TEST_CASE("ranks of several hosts without a secret or with another secret are refused") {
+  if (Skipped()) return;
+  const CommandResult without = Run(ScriptOnHosts(
+      "cd $PWD; RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 MASTER_ADDR=h1 MASTER_PORT=29500 "
+      "tests/ranks/summing"));
+  CHECK_THAT(without.err, Contains("ranks on several hosts need DTRUN_JOB_SECRET"));
+  CHECK(without.exit_code != 0);
+  const CommandResult another = Run(ScriptOnHosts(
+      kRank +
+      "on h1 0 2 DTRUN_TIMEOUT_S=4 tests/ranks/summing & "
+      "on h2 1 2 DTRUN_JOB_SECRET=fedcba9876543210 DTRUN_TIMEOUT_S=4 tests/ranks/summing; wait"));
+  CAPTURE(another.err);
+  CHECK_THAT(another.err, Contains("secret"));
+  CHECK_THAT(another.err, Contains("rank 1"));
+}
+
+TEST_CASE("dtrun without MPI on any host trains as Open MPI does") {
+  if (Skipped()) return;
+  TemporaryFolder folder;
+  WriteToySet(folder, 400);
+  const auto losses = [&](const std::string& options) {
+    const std::string file = folder / "result.json";
+    const CommandResult result = Run(ScriptOnHosts(
+        "exec launcher/dtrun --tag none -H h1:1,h2:2 " + options +
+        " models/cnn_fmnist --threads 1 --data-dir " + folder.path() +
+        " --optimizer sgd --learning-rate 0.05 --global-batch-size 24 --max-steps 20 --verbose 0 "
+        "--log-steps --json " +
+        file));
+    CAPTURE(options, result.out, result.err);
+    REQUIRE(result.exit_code == 0);
+    return nlohmann::json::parse(std::ifstream(file)).at("steps");
+  };
+  const nlohmann::json expected = losses("--launcher mpirun");
+  REQUIRE(expected.size() == 20);
+  for (const char* options :
+       {"--launcher ssh", "--launcher ssh --transport ucx", "--launcher mpirun --transport tcp"}) {
+    const nlohmann::json found = losses(options);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      CAPTURE(options, i);
+      CHECK(std::abs(found[i].get<double>() - expected[i].get<double>()) < 1e-5);
+    }
+  }
+}
+
+// The reaction to a lost rank, with the seconds that it took in `seconds`.
+std::string Survivors(const std::string& fault, const std::string& options, double& seconds) {
+  const CommandResult result = Run(ScriptOnHosts(
+      kRank + "p=\"" + options +
+      " tests/ranks/summing 100000\"; (on h1 0 3 $p >/run/0 2>&1; date +%s.%N >/run/end) & "
+      "(on h1 1 3 $p >/run/1 2>&1) & (on h2 2 3 $p >/run/2 2>&1) & "
+      "until grep -q . /run/0 && grep -q . /run/1 && grep -q . /run/2; do sleep 0.1; done; sleep "
+      "1; "
+      "date +%s.%N >/run/begin; " +
+      fault +
+      "; until [ -s /run/end ]; do sleep 0.05; done; sleep 0.5; cat /run/0 /run/1; echo "
+      "\"$(cat /run/begin) $(cat /run/end)\""));
+  const size_t last = result.out.rfind('\n', result.out.size() - 2);
+  double begin = 0, end = 0;
+  std::sscanf(result.out.c_str() + last + 1, "%lf %lf", &begin, &end);
+  seconds = end - begin;
+  return result.out + result.err;
+}
+
+TEST_CASE("the end of a rank on another host is told to all ranks within a second") {
+  if (Skipped()) return;
+  double seconds = 0;
+  const std::string transport = GENERATE("tcp", "ucx");
+  const std::string told = Survivors(
+      "kill -9 $(ssh h2 pgrep -f ^tests/ranks/summing || true); ssh h2 pkill -9 -f "
+      "^tests/ranks/summing",
+      "DTRUN_TRANSPORT=" + transport, seconds);
+  CAPTURE(transport, told);
+  CHECK_THAT(told, Contains("rank 2 on h2 is lost: "));
+  CHECK(seconds < 3);  // the verdict, the end of the process and of ssh on a busy machine
+}
+
+TEST_CASE("a host that falls silent is told to all ranks after the time that was set") {
+  if (Skipped()) return;
+  double seconds = 0;
+  const std::string told = Survivors(
+      "nsenter --net=/run/rig/h2/net ip link set eth0 down", "DTRUN_PEER_TIMEOUT_S=4", seconds);
+  CAPTURE(told);
+  CHECK_THAT(told, Contains("rank 2 on h2 is lost: its host does not answer"));
+  CHECK(seconds > 2);
+  CHECK(seconds < 15);
+}
+
+}  // namespace
