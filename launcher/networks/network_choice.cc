@@ -129,18 +129,18 @@ void Decide(const std::vector<Division>& hosts, bool all_routed, NetworkChoice& 
   const std::optional<Ipv4Network> block = SmallestWithAll(hosts);
   if (all_routed && block && !HoldsAny(*block, hosts, &Division::left_out)) {
     choice.include = {block->text()};
-    choice.reasons.push_back("Open MPI uses " + choice.include[0]);
+    choice.reasons.push_back("the job uses " + choice.include[0]);
     return;
   }
   choice.exclude = NetworksLeftOut(hosts);
   if (!choice.exclude.empty())
-    choice.reasons.push_back("Open MPI uses all networks but " + Join(choice.exclude, ", "));
+    choice.reasons.push_back("the job uses all networks but " + Join(choice.exclude, ", "));
   else
     choice.reasons.push_back(Text(
-        "Open MPI chooses", AnyLeftOut(hosts)
-                                ? ": no network separates the chosen interfaces from the others; "
-                                  "name the networks to use with --network-interfaces"
-                                : ""));
+        "the job uses any network",
+        AnyLeftOut(hosts) ? ": no network separates the chosen interfaces from the others; "
+                            "name the networks to use with --network-interfaces"
+                          : ""));
 }
 
 bool IsInAny(const Interface& interface, const std::vector<std::string>& networks) {
@@ -199,7 +199,7 @@ void UseEachNetwork(const std::vector<Division>& hosts, NetworkChoice& choice) {
       if (std::find(choice.include.begin(), choice.include.end(), network) == choice.include.end())
         choice.include.push_back(network);
     }
-  choice.reasons.back() = "Open MPI uses " + Join(choice.include, ", ");
+  choice.reasons.back() = "the job uses " + Join(choice.include, ", ");
 }
 
 bool EachIsInAll(const std::vector<Division>& hosts, const std::vector<std::string>& networks) {
@@ -277,7 +277,7 @@ NetworkChoice UseNetworks(
   CheckAddressesDiffer(hosts, divisions);
   if (EachIsInAll(divisions, networks)) {
     choice.include = networks;
-    choice.reasons.push_back("Open MPI uses " + Join(networks, ", "));
+    choice.reasons.push_back("the job uses " + Join(networks, ", "));
     return choice;
   }
   Decide(divisions, true, choice);

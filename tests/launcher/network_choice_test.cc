@@ -38,7 +38,7 @@ TEST_CASE("a bridge with the same address on both hosts is left out") {
           "(a bridge, 172.17.0.1/16)",
           "network of h2: ens5 (a device, 10.1.2.2/24), the way to the other hosts; not docker0 "
           "(a bridge, 172.17.0.1/16)",
-          "Open MPI uses 10.1.2.0/24"});
+          "the job uses 10.1.2.0/24"});
 }
 
 TEST_CASE("a bridge that leads to the other hosts is preferred to a hardware interface") {

@@ -62,7 +62,7 @@ TEST_CASE("hosts in different networks use one network that contains both") {
   const CommandResult result =
       Run(ScriptOnHosts(kDocker + "net=10.77.7; " + kMoveH2 + "exec " + kVerboseJob + kTcpProgram));
   CheckWorks(result);
-  CHECK_THAT(result.err, Contains("dtrun: Open MPI uses 10."));
+  CHECK_THAT(result.err, Contains("dtrun: the job uses 10."));
 }
 
 TEST_CASE("for hosts in distant networks Open MPI gets a list of networks to exclude") {
@@ -181,7 +181,7 @@ TEST_CASE("a dry run shows the networks of this host") {
   CHECK_THAT(
       result.out, Contains("--mca btl_tcp_if_include 10.") &&
                       Contains("\nnetwork of this host: eth0 (virtual, 10.") &&
-                      Contains("\nOpen MPI uses 10."));
+                      Contains("\nthe job uses 10."));
 }
 
 }  // namespace
