@@ -41,8 +41,8 @@ struct LaunchEnv {
   int servers = 0;
   bool evaluator = false;  ///< with servers: the last rank is no worker, but evaluates
   int rank = -1;           ///< of this process, if there is no MPI; -1: ask MPI
-  /// File on this host with 32 random bytes, for a job with servers. Only the ranks of the job can
-  /// read it. "": none. The agent writes the file, and the wrapper names it.
+  /// File on this host with 32 random bytes, for a job of several hosts without MPI. Only the ranks
+  /// of the job can read it. "": none. The agent writes the file, and the wrapper names it.
   std::string secret_file = {};
 
   /// File that Shutdown makes. By this file, the launcher tells a rank that left in good order from

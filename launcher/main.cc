@@ -95,6 +95,13 @@ void WarnOfRoot() {
   Say("warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)");
 }
 
+// Only a missing default lets dtrun choose another engine.
+void SayChoice(const Options& options, const LaunchEngine& engine) {
+  const LaunchEngine& first = *LaunchEngines().front();
+  if (!options.verbose || options.engine != nullptr || &engine == &first) return;
+  Say(base::Text(first.program(), " was not found in PATH; dtrun uses --launcher ", engine.name()));
+}
+
 int Doctor(const std::vector<std::string>& arguments, const Surroundings& surroundings) {
   const DoctorResult result = RunDoctor(arguments, surroundings);
   Print(result.text);
@@ -127,6 +134,7 @@ int Run(const Options& options, Plan plan) {
     PlanCommand(options, plan);
     CheckBinding(options, plan);
     WarnOfRoot();
+    SayChoice(options, *plan.call.engine);
     RunJob(std::move(plan), options, story);
   } catch (const LaunchError& error) {
     Say(error.what());
@@ -160,7 +168,9 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
     case Action::kCompletion: return Print(BashCompletion(DoctorSpellings()));
     case Action::kCheckBuild: {
-      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""), *options.engine);
+      const LaunchEngine& engine =
+          options.engine != nullptr ? *options.engine : *LaunchEngines().front();
+      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""), engine);
       const int printed = Print(report.text);
       return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
     }

@@ -65,7 +65,8 @@ std::string FindMpirun(const std::string& path) {
     throw LaunchError(
         ExitCode::kUnavailable,
         "mpirun was not found in PATH; install Open MPI (Debian, Ubuntu: apt-get install "
-        "openmpi-bin), or start ranks of this host alone without mpirun (--launcher local)");
+        "openmpi-bin), or start the ranks without mpirun: --launcher local on this host alone, "
+        "--launcher ssh on several hosts");
   const std::string version = MpirunVersion(*mpirun);
   if (!IsSupportedMpirun(version))
     throw LaunchError(

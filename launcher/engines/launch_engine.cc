@@ -9,9 +9,11 @@ namespace dtrun::launcher {
 
 const LaunchEngine& MpirunEngine();  // mpirun.cc
 const LaunchEngine& LocalEngine();   // local_engine.cc
+const LaunchEngine& SshEngine();     // local_engine.cc
 
 const std::vector<const LaunchEngine*>& LaunchEngines() {
-  static const std::vector<const LaunchEngine*> engines = {&MpirunEngine(), &LocalEngine()};
+  static const std::vector<const LaunchEngine*> engines = {
+      &MpirunEngine(), &LocalEngine(), &SshEngine()};
   return engines;
 }
 
@@ -19,6 +21,14 @@ const LaunchEngine* FindLaunchEngine(const std::string& name) {
   for (const LaunchEngine* engine : LaunchEngines())
     if (engine->name() == name) return engine;
   return nullptr;
+}
+
+const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string& path) {
+  const LaunchEngine& first = *LaunchEngines().front();
+  if (call.only_this_machine || first.IsInstalled(path)) return first;
+  for (const LaunchEngine* engine : LaunchEngines())
+    if (engine->IsInstalled(path) && engine->Probe(call).empty()) return *engine;
+  return first;
 }
 
 namespace {

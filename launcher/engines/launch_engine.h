@@ -40,6 +40,7 @@ struct EngineCall {
   /// MPI's transports (the parameter "btl") without TCP; "": MPI chooses.
   std::string transports = {};
   std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
+  std::vector<bool> on_this_machine;       ///< by host of the placement
   std::vector<std::string> exported;       ///< names of variables that other hosts get
   std::vector<std::string> mpi_args;       ///< from the user; they replace dtrun's options
   bool only_this_machine = false;          ///< the placement has no other host
@@ -72,12 +73,17 @@ class LaunchEngine {
   virtual std::string program() const = 0;
   /// Whether the program is part of dtrun.
   virtual bool is_own() const = 0;
+  /// Whether the ranks find each other without MPI, by the rank that the engine gives them
+  /// (LaunchEnv::rank) and, over several hosts, by the job's secret (LaunchEnv::secret_file).
+  virtual bool joins_by_secret() const = 0;
   /// Where the user finds more if the engine fails: "--verbose shows Open MPI's messages". "": no
   /// such place.
   virtual std::string more_words() const = 0;
   /// Whether the engine reports a lost rank as a failure even if the job goes on without the rank.
   virtual bool blames_lost_ranks() const = 0;
 
+  /// Whether the program exists. `path` is $PATH.
+  virtual bool IsInstalled(const std::string& path) const = 0;
   /// The path of the program. `path` is $PATH. Throws LaunchError kUnavailable or kInternal.
   virtual std::string Find(const std::string& path) const = 0;
 
@@ -113,6 +119,11 @@ const std::vector<const LaunchEngine*>& LaunchEngines();
 
 /// The engine of this name; nullptr: none.
 const LaunchEngine* FindLaunchEngine(const std::string& name);
+
+/// The engine for a job of a user who names none. `call` is as for Probe, `path` is $PATH. The
+/// default if it is installed or the job has no other host. Otherwise the first installed engine
+/// that can start the job.
+const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string& path);
 
 /// The arguments of ssh that come before the host.
 std::vector<std::string> SshArguments(const Reach& reach);

@@ -1,11 +1,14 @@
-// The engine that starts all ranks on this host, as children of dtrun_local (dtrun_local.cc),
-// without MPI.
+// The engines without MPI. dtrun_local (dtrun_local.cc) starts the ranks: those of this host as its
+// children, those of other hosts through ssh and another dtrun_local there.
+
+#include <algorithm>
 
 #include "base/text.h"
 #include "launcher/engines/executables.h"
 #include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -13,30 +16,36 @@ namespace {
 using base::Text;
 using Words = std::vector<std::string>;
 
-class Local final : public LaunchEngine {
+class WithoutMpi : public LaunchEngine {
  public:
-  std::string name() const override { return "local"; }
-  std::string summary() const override { return "one host, without MPI"; }
   std::string program() const override { return "dtrun_local"; }
   bool is_own() const override { return true; }
+  bool joins_by_secret() const override { return true; }
   std::string more_words() const override { return ""; }
   bool blames_lost_ranks() const override { return false; }
 
+  bool IsInstalled(const std::string&) const override { return true; }
   std::string Find(const std::string&) const override { return FindHelper(program()); }
 
   std::string Probe(const EngineCall& call) const override {
-    if (call.placement.size() != 1 || !call.only_this_machine)
-      return Text(
-          "--launcher local starts ranks on this host alone, but the hosts are ",
-          HostList(call.placement), "; --launcher mpirun reaches others");
-    if (!call.mpi_args.empty())
-      return "--mpi-args needs mpirun; expected no --mpi-args with --launcher local";
-    return "";
+    if (call.mpi_args.empty()) return "";
+    return Text("--mpi-args needs mpirun; expected no --mpi-args with --launcher ", name());
   }
 
+  // "2 1@h2": two ranks on this machine, then one on h2.
   Words Argv(const EngineCall& call) const override {
-    Words argv = {call.file, Text(base::RankCount(call.placement)), call.wrapper};
-    for (const std::string& word : MarkWords(call.program)) argv.push_back(word);
+    Words argv = {call.file};
+    for (size_t i = 0; i < call.placement.size(); ++i) {
+      const HostSlots& host = call.placement[i];
+      const bool here = call.only_this_machine || call.on_this_machine.at(i);
+      argv.push_back(here ? Text(host.slots) : Text(host.slots, '@', SshHost(host.name)));
+    }
+    if (!call.only_this_machine) {
+      Append(argv, {"--shell", ShellLine(RemoteShell(call.reach))});
+      for (const std::string& name : call.exported) Append(argv, {"-x", name});
+    }
+    Append(argv, {call.wrapper});
+    Append(argv, MarkWords(call.program));
     return argv;
   }
 
@@ -49,23 +58,68 @@ class Local final : public LaunchEngine {
     });
   }
 
-  EngineLine Sort(std::string_view) const override { return EngineLine::kWords; }
-
-  EngineEnd Explain(
-      int exit_code, const std::vector<base::HostSlots>&, const std::string&) const override {
-    return {
-        {static_cast<int>(ExitCode::kInternal),
-         Text("no rank could be started (dtrun_local ended with code ", exit_code, ")")},
-        " without Shutdown; that ended the job",
-        "",
-        {exit_code, Text("dtrun_local ended the job with code ", exit_code)}};
+  // An event tells which dtrun_local of another host, or which remote shell, has ended too early:
+  //
+  //   dtrun_local: lost 1
+  //   dtrun_local: disconnected 2
+  EngineLine Sort(std::string_view line) const override {
+    return line.starts_with(kLost) || line.starts_with(kDisconnected) ? EngineLine::kEvent
+                                                                      : EngineLine::kWords;
   }
+
+  EngineEnd Explain(int exit_code, const std::vector<base::HostSlots>&, const std::string& events)
+      const override {
+    return {
+        .none_started =
+            {static_cast<int>(events.empty() ? ExitCode::kInternal : ExitCode::kUnavailable),
+             Text("no rank could be started (dtrun_local ended with code ", exit_code, ")")},
+        .left = " without Shutdown; that ended the job",
+        .lost_daemon = events.starts_with(kLost) ? program() : "",
+        .unexplained = {exit_code, Text("dtrun_local ended the job with code ", exit_code)},
+        .daemon = FirstLost(events)};
+  }
+
+ private:
+  static constexpr std::string_view kLost = "dtrun_local: lost ";
+  static constexpr std::string_view kDisconnected = "dtrun_local: disconnected ";
+
+  // The number of the host in the first event; 0: none.
+  static int FirstLost(const std::string& events) {
+    const std::string line = events.substr(0, events.find('\n'));
+    return static_cast<int>(
+        base::ParseInteger(line.substr(line.find_last_of(' ') + 1)).value_or(0));
+  }
+};
+
+class Local final : public WithoutMpi {
+ public:
+  std::string name() const override { return "local"; }
+  std::string summary() const override { return "one host, without MPI"; }
+
+  std::string Probe(const EngineCall& call) const override {
+    if (call.placement.size() != 1 || !call.only_this_machine)
+      return Text(
+          "--launcher local starts ranks on this host alone, but the hosts are ",
+          HostList(call.placement), "; --launcher ssh and --launcher mpirun reach others");
+    return WithoutMpi::Probe(call);
+  }
+};
+
+class Ssh final : public WithoutMpi {
+ public:
+  std::string name() const override { return "ssh"; }
+  std::string summary() const override { return "several hosts, without MPI"; }
 };
 
 }  // namespace
 
 const LaunchEngine& LocalEngine() {
   static const Local engine;
+  return engine;
+}
+
+const LaunchEngine& SshEngine() {
+  static const Ssh engine;
   return engine;
 }
 

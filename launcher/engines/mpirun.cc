@@ -162,9 +162,13 @@ class Mpirun final : public LaunchEngine {
   std::string summary() const override { return ""; }
   std::string program() const override { return "mpirun"; }
   bool is_own() const override { return false; }
+  bool joins_by_secret() const override { return false; }
   std::string more_words() const override { return "--verbose shows Open MPI's messages"; }
   bool blames_lost_ranks() const override { return true; }
 
+  bool IsInstalled(const std::string& path) const override {
+    return SearchPath(program(), path).has_value();
+  }
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
   std::string Probe(const EngineCall&) const override { return ""; }
   Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }

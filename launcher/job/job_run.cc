@@ -155,7 +155,7 @@ class Job {
         Text("not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)")};
     const std::string hosts = agents_->Without(AddressesConnectedTo(supervisor_.process()));
     const LaunchEngine& engine = *plan_.call.engine;
-    if (!hosts.empty())
+    if (!hosts.empty() && !engine.is_own())
       words.push_back(Text(engine.program(), " has no connection to its daemon on ", hosts));
     if (!engine.more_words().empty()) words.push_back(engine.more_words());
     return base::Join(words, "; ");

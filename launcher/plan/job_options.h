@@ -39,9 +39,9 @@ struct Options {
   std::string hostfile = {};
   int slots_per_host = 0;  ///< of hosts without a number of slots; 0: one
   bool oversubscribe = false;
-  const LaunchEngine* engine = LaunchEngines().front();  ///< starts the ranks
-  int servers = 0;         ///< number of ranks that hold variables; the first ranks
-  bool evaluator = false;  ///< with servers: the last rank is no worker (TF_CONFIG)
+  const LaunchEngine* engine = nullptr;  ///< starts the ranks; null: ChooseLaunchEngine decides
+  int servers = 0;                       ///< number of ranks that hold variables; the first ranks
+  bool evaluator = false;                ///< with servers: the last rank is no worker (TF_CONFIG)
 
   // Resources of a rank.
   Bind bind = Bind::kAuto;

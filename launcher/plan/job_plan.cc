@@ -83,6 +83,8 @@ void SetForAll(const std::string& name, const std::string& value, Plan& plan) {
   plan.call.exported.push_back(name);
 }
 
+std::string OwnPath() { return base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin"); }
+
 // If this process is a rank of an outer job, removes the variables that dtrun and mpirun set for
 // that rank. With them, mpirun would refuse to run. The user's own values of these variables are
 // removed too, because they cannot be told apart.
@@ -120,12 +122,13 @@ std::vector<HostSlots> PlacementOf(const Options& options, const std::vector<Hos
 
 void PlanEnvironment(const Options& options, Plan& plan) {
   plan.environment = OwnVariables();
-  ForgetOuterJob(*options.engine, plan.environment);
+  ForgetOuterJob(*plan.call.engine, plan.environment);
   for (const std::string& name : options.exported)
     if (!Has(plan.environment, name))
       throw UsageError(Text("-x ", name, ": this variable is not set"));
   plan.job = RandomHex(16);
-  if (options.servers > 0 && plan.call.placement.size() > 1) plan.secret = RandomHex(32);
+  const bool without_mpi = options.servers > 0 || plan.call.engine->joins_by_secret();
+  if (without_mpi && plan.call.placement.size() > 1) plan.secret = RandomHex(32);
   for (const auto& [name, value] : base::WriteLaunchEnv(
            {.job = plan.job,
           .version = base::kVersion,
@@ -220,13 +223,15 @@ std::vector<bool> OnThisMachine(const std::vector<HostSlots>& placement) {
 Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   Plan plan;
   plan.call.placement = PlacementOf(options, hosts);
-  const std::vector<bool> here = OnThisMachine(plan.call.placement);
+  plan.call.on_this_machine = OnThisMachine(plan.call.placement);
+  const std::vector<bool>& here = plan.call.on_this_machine;
   for (size_t i = 0; i < here.size(); ++i)
     plan.ranks_here += here[i] ? plan.call.placement[i].slots : 0;
   plan.call.only_this_machine = plan.ranks_here == base::RankCount(plan.call.placement);
-  plan.call.engine = options.engine;
   plan.call.mpi_args = options.mpi_args;
-  const std::string why_not = options.engine->Probe(plan.call);
+  plan.call.engine =
+      options.engine != nullptr ? options.engine : &ChooseLaunchEngine(plan.call, OwnPath());
+  const std::string why_not = plan.call.engine->Probe(plan.call);
   if (!why_not.empty()) throw UsageError(why_not);
   CheckServers(options.servers, plan.call.placement);
   plan.output = options.output;
@@ -298,7 +303,6 @@ void PlanDaemons(Plan& plan) {
   plan.call.listener = FindHelper("dtrun_listen.so");
   if (!plan.call.only_this_machine) {
     if (!IsSetFor("orte_launch_agent", plan)) plan.call.daemon = FindHelper("dtrun_daemon");
-    plan.call.remote_folder = RandomHex(8);
     return;
   }
   if (WhatUserSets(plan)) return;
@@ -309,17 +313,18 @@ void PlanDaemons(Plan& plan) {
 }  // namespace
 
 void PlanCommand(const Options& options, Plan& plan) {
-  const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  const std::string path = OwnPath();
   plan.call.program = options.program;
   plan.call.program.front() = FindProgram(options.program.front(), path);
-  plan.call.file = options.engine->Find(path);
+  plan.call.file = plan.call.engine->Find(path);
   plan.call.wrapper = FindHelper("dtrun_rank");
   plan.agent = FindHelper("dtrun_agent");
   plan.call.reach = PlanReach(options, plan);
   plan.wanted_networks = options.networks;
   CheckWantedNetworks(plan);
   plan.call.as_root = geteuid() == 0;
-  if (!options.engine->is_own()) PlanDaemons(plan);
+  if (!plan.call.only_this_machine) plan.call.remote_folder = RandomHex(8);
+  if (!plan.call.engine->is_own()) PlanDaemons(plan);
   plan.call.recovers = options.servers > 0;
   if (plan.call.recovers) plan.call.reacher = FindHelper("dtrun_reach");
   plan.call.quiet = !options.verbose;
@@ -329,7 +334,7 @@ namespace {
 
 std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
   const bool wanted = !plan.wanted_networks.empty();
-  const auto parameter = WhatUserSets(plan);
+  const auto parameter = plan.call.engine->is_own() ? std::nullopt : WhatUserSets(plan);
   if (wanted && parameter && parameter->ends_with("_exclude"))
     throw UsageError(Text(
         "found --network-interfaces together with ", *parameter,
@@ -369,7 +374,7 @@ std::vector<std::string> GuessNetworks(Plan& plan) {
   } else {
     Apply({.include = WantedNetworks(plan.wanted_networks, OwnInterfaces())}, plan);
   }
-  lines.push_back("a job asks each host for its networks before it starts mpirun");
+  lines.push_back("a job asks each host for its networks before it starts a rank");
   return lines;
 }
 

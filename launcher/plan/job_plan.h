@@ -50,7 +50,7 @@ std::string OwnHostName();
 void CheckWantedNetworks(const Plan& plan);
 
 /// Completes `plan.call.reach` and the environment from the networks of all hosts. Chooses the
-/// networks that Open MPI uses, and the address at which other ranks reach the first host.
+/// networks that the job uses, and the address at which other ranks reach the first host.
 /// Parameters that the user has set for Open MPI stay. Returns the reasons, for the user. Throws
 /// UsageError, or LaunchError kUnavailable if a host has no wanted network.
 std::vector<std::string> SettleNetworks(const std::vector<HostNetworks>& hosts, Plan& plan);

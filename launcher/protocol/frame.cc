@@ -55,7 +55,12 @@ bool IsType(uint8_t type) {
     case FrameType::kWelcome:
     case FrameType::kProgram:
     case FrameType::kExit:
-    case FrameType::kTakes: return true;
+    case FrameType::kTakes:
+    case FrameType::kVariable:
+    case FrameType::kWord:
+    case FrameType::kLaunch:
+    case FrameType::kSignal:
+    case FrameType::kCode: return true;
   }
   return false;
 }

@@ -7,8 +7,9 @@
 
 namespace dtrun::launcher {
 
-/// The messages between dtrun, its host agents and the wrappers of ranks. The bodies of kOutput,
-/// kInput, kFlight and kTrace are bytes; all others are JSON.
+/// The messages between dtrun's processes: dtrun itself, its host agents, the wrappers of ranks,
+/// and dtrun_local on several hosts. The bodies of kOutput, kInput, kFlight, kTrace and those of
+/// dtrun_local are bytes; all others are JSON.
 enum class FrameType : uint8_t {
   // dtrun to an agent
   kJob = 1,       ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}
@@ -49,6 +50,12 @@ enum class FrameType : uint8_t {
   kProgram = 34,  ///< {"pid"}: the program has started
   kExit = 35,     ///< {"end", "value", "at_ns", "address_limit", "alone"}: how and when it ended
   kTakes = 36,    ///< {"takes"}: answer to kNotice; sent again when it becomes true
+  // dtrun_local to the dtrun_local of another host, and its answer
+  kVariable = 48,  ///< NAME=value for the ranks
+  kWord = 49,      ///< the next word of the ranks' command
+  kLaunch = 50,    ///< the folder of the ranks: start all ranks of the host; `rank` is the first
+  kSignal = 51,    ///< the number of a signal for the ranks
+  kCode = 52,      ///< the exit code: of the first failed rank, or 0 after the last rank
 };
 
 struct Frame {

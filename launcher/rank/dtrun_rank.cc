@@ -136,11 +136,26 @@ void ReportCpus(const base::LaunchEnv& launch, int rank, const CpuPlan& plan, in
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
+// The place of a rank among the ranks of its host.
+struct LocalPlace {
+  int rank;
+  int count;
+};
+
+LocalPlace LocalPlaceOf(const base::LaunchEnv& launch, int rank) {
+  if (launch.rank < 0)
+    return {
+        EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0), EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1)};
+  const auto host = static_cast<size_t>(base::HostOfRank(launch.hosts, rank));
+  for (size_t before = 0; before < host; ++before) rank -= launch.hosts[before].slots;
+  return {rank, launch.hosts[host].slots};
+}
+
 void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
+  const LocalPlace place = LocalPlaceOf(launch, rank);
   const CpuPlan plan = BindCpus(
       AllowedCpus(), CpuQuota(ReadFileOfSystem), ParseBind(launch.bind).value_or(Bind::kAuto),
-      launch.rank >= 0 ? rank : EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
-      launch.rank >= 0 ? launch.hosts[0].slots : EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
+      place.rank, place.count);
   Pin(plan.pinned);
   const int threads = DecideThreads(launch.threads, plan.threads);
   if (launch.threads > 0 || !ProcessEnv("OMP_NUM_THREADS"))
@@ -153,10 +168,8 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   launch.threads = threads;
   launch.shutdown_note = ShutdownNote(folder, rank);
   launch.flight_folder = FlightFolder(folder);
-  if (launch.servers > 0) {
-    launch.rank = rank;  // such a job does not ask MPI
-    if (launch.hosts.size() > 1) launch.secret_file = SecretFile(folder);
-  }
+  if (launch.servers > 0) launch.rank = rank;  // such a job does not ask MPI
+  if (launch.rank >= 0 && launch.hosts.size() > 1) launch.secret_file = SecretFile(folder);
   for (const auto& [name, value] : base::WriteLaunchEnv(launch)) SetEnv(name, value);
 }
 

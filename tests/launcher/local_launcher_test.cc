@@ -82,7 +82,7 @@ TEST_CASE("--launcher local refuses other hosts and --mpi-args in one line") {
         result.err == base::Text(
                           "dtrun: --launcher local starts ranks on this host alone, but the hosts "
                           "are ",
-                          hosts, "; --launcher mpirun reaches others\n"));
+                          hosts, "; --launcher ssh and --launcher mpirun reach others\n"));
   }
   const CommandResult result = test.Run({"-np", "2", "--mpi-args", "-q", "/bin/true"});
   CHECK(result.exit_code == 2);
@@ -126,6 +126,80 @@ TEST_CASE("a job with either launcher runs inside a job with the other launcher"
   CHECK(result.exit_code == 0);
   CHECK(LineCount(result.out) == 2);
   CHECK_THAT(result.out, Contains("0/2\n") && Contains("1/2\n"));
+}
+
+// Starts the ranks 0 and 1 on this machine under another host name and with an empty environment,
+// and rank 2 on this machine. Needs CanRename().
+struct FarTest : DtrunTest {
+  std::string shell = temp.Write(
+      "shell",
+      "#!/bin/bash\n"
+      "exec env -i PATH=/usr/bin:/bin unshare -u sh -c 'hostname \"$0\"; sh -c \"exec $1\"; exit "
+      "$?' \"$1\" "
+      "\"${*:2}\"\n",
+      0755);
+
+  FarTest() {
+    launcher = "ssh";
+    environment = {{"OMPI_MCA_plm_rsh_agent", shell}};
+  }
+
+  Command LineOf(const std::string& script) const {
+    return Line({"-H", "far:2,localhost:1", "sh", "-c", script});
+  }
+};
+
+bool CanRename() { return Run({{"unshare", "-u", "true"}}).exit_code == 0; }
+
+TEST_CASE("--launcher ssh gives each rank its number, its variables and the job's secret") {
+  if (!CanRename()) return;
+  FarTest test;
+  const std::string odd = "a;b 'c' $(id) \n\t\xff", large(128 * 1024 - 10, 'x');
+  test.environment.insert(
+      test.environment.end(), {{"ODD", odd}, {"LARGE", large}, {"MY_TOKEN", "hush"}});
+  const CommandResult result = Run(test.LineOf(
+      "name=$(hostname); [ $name = far ] || name=here; "
+      "printf '%s\n' \"$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $DTRUN_RANK $name "
+      "$(wc -c <$DTRUN_JOB_SECRET_FILE) $(stat -c %a $DTRUN_JOB_SECRET_FILE)\"; "
+      "[ $RANK = 0 ] && printf '%s|%s|%s' \"$ODD\" ${#LARGE} \"$MY_TOKEN\" >&2; true"));
+  CHECK(result.exit_code == 0);
+  Words lines = base::Split(result.out, '\n');
+  std::sort(lines.begin(), lines.end());
+  CHECK(
+      lines == Words{"", "0/3 0/2 0 far 64 600", "1/3 1/2 1 far 64 600", "2/3 0/1 2 here 64 600"});
+  CHECK(result.err == odd + "|" + std::to_string(large.size()) + "|");
+}
+
+TEST_CASE("under --launcher ssh a rank that fails on one host ends the ranks of the other") {
+  if (!CanRename()) return;
+  const FarTest test;
+  const int failing = GENERATE(0, 2);
+  const int code = GENERATE(9, 255);
+  const CommandResult result = Run(test.LineOf(base::Text(
+      "[ $RANK = ", failing,
+      " ] || { trap '' TERM; sleep 600 & wait; wait; }; sleep 0.3; exit ", code)));
+  CHECK(result.exit_code == code);
+  CHECK_THAT(
+      result.err, Catch::StartsWith(base::Text(
+                      "dtrun: rank ", failing, failing == 0 ? " on far" : " on localhost",
+                      " exited with code ", code, "\n")));
+}
+
+TEST_CASE("under --launcher ssh a lost dtrun_local or remote shell is named with its host") {
+  if (!CanRename()) return;
+  const FarTest test;
+  // The parent of rank 0's wrapper is dtrun_local. Its parent stands for ssh.
+  const auto [victim, code, message] = GENERATE(table<std::string, int, std::string>({
+      {"$(up $PPID)", 70, "dtrun: dtrun_local on far was lost; its ranks were ended\n"},
+      {"$(up $(up $PPID))", 69, "dtrun: the connection to far was lost; the ranks were ended\n"},
+  }));
+  const CommandResult result = Run(test.LineOf(
+      "up() { ps -o ppid= -p $1 | tr -d ' '; }; "
+      "[ $RANK = 0 ] && { sleep 0.5; kill -KILL " +
+      victim + "; }; exec sleep 600"));
+  CAPTURE(victim, result.err);
+  CHECK(result.exit_code == code);
+  CHECK_THAT(result.err, Contains(message));
 }
 
 TEST_CASE("after a failure a rank that ignores SIGTERM is ended too") {

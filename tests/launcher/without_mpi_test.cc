@@ -1,0 +1,94 @@
+// The engines that start ranks without MPI, and the choice of an engine.
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "launcher/engines/launch_engine.h"
+#include "launcher/support/quoting.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+
+// Two ranks on this machine, one on h2 and three on an address.
+EngineCall SixRanks() {
+  EngineCall call;
+  call.engine = FindLaunchEngine("ssh");
+  call.file = "/opt/dtrun_local";
+  call.wrapper = "/opt/dtrun_rank";
+  call.placement = {{"h1", 2}, {"h2", 1}, {"[fd00::3]", 3}};
+  call.on_this_machine = {true, false, false};
+  call.exported = {"DTRUN_JOB", "HF_TOKEN"};
+  call.reach = {.ssh_port = 2222, .connect_timeout_s = 9};
+  call.program = {"./train", "--epochs", "3"};
+  return call;
+}
+
+std::string LineOf(const EngineCall& call) { return ShellLine(call.engine->Argv(call)); }
+
+TEST_CASE("dtrun_local gets the ranks of each host and the remote shell and names of variables") {
+  CHECK(
+      LineOf(SixRanks()) ==
+      "/opt/dtrun_local 2 1@h2 3@fd00::3 --shell "
+      "'ssh -x -a -o BatchMode=yes -o ConnectTimeout=9 -p 2222 --' -x DTRUN_JOB -x HF_TOKEN "
+      "/opt/dtrun_rank +./train +--epochs +3");
+}
+
+TEST_CASE("dtrun_local gets the user's remote shell") {
+  EngineCall call = SixRanks();
+  call.reach.remote_shell = "rsh -l 'a user'";
+  CHECK_THAT(LineOf(call), Contains(" --shell 'rsh -l '\\''a user'\\''' -x "));
+}
+
+TEST_CASE("hosts that are all this machine need no remote shell") {
+  EngineCall call = SixRanks();
+  call.placement = {{"localhost", 2}, {"127.0.0.1", 1}};
+  call.on_this_machine = {true, true};
+  call.only_this_machine = true;
+  CHECK(LineOf(call) == "/opt/dtrun_local 2 1 /opt/dtrun_rank +./train +--epochs +3");
+}
+
+TEST_CASE("engines without MPI refuse --mpi-args and only local refuses other hosts") {
+  EngineCall call = SixRanks();
+  const LaunchEngine& local = *FindLaunchEngine("local");
+  CHECK(call.engine->Probe(call).empty());
+  CHECK_THAT(local.Probe(call), Contains("the hosts are h1:2,h2:1,[fd00::3]:3; --launcher ssh"));
+  call.mpi_args = {"-q"};
+  CHECK(
+      call.engine->Probe(call) ==
+      "--mpi-args needs mpirun; expected no --mpi-args with --launcher ssh");
+}
+
+TEST_CASE("a lost dtrun_local or connection is named and its event is not shown") {
+  const LaunchEngine& engine = *FindLaunchEngine("ssh");
+  const std::string lost = "dtrun_local: lost 2\n", cut = "dtrun_local: disconnected 1\n";
+  CHECK(engine.Sort(lost) == EngineLine::kEvent);
+  CHECK(engine.Sort(cut) == EngineLine::kEvent);
+  CHECK(engine.Sort("dtrun: cannot start rank 1: no memory\n") == EngineLine::kWords);
+  CHECK(engine.Explain(69, {}, lost + cut).daemon == 2);
+  CHECK(engine.Explain(69, {}, lost + cut).lost_daemon == "dtrun_local");
+  CHECK(engine.Explain(69, {}, cut).daemon == 1);
+  CHECK(engine.Explain(69, {}, cut).lost_daemon == "");
+  CHECK(engine.Explain(9, {}).daemon == 0);
+}
+
+TEST_CASE("without mpirun a job with other hosts takes ssh and any other job stays with mpirun") {
+  const testing::TemporaryFolder folder;
+  EngineCall call = SixRanks();
+  const auto choice = [&] { return ChooseLaunchEngine(call, folder.path()).name(); };
+  CHECK(choice() == "ssh");
+  call.mpi_args = {"-q"};
+  CHECK(choice() == "mpirun");
+  call.mpi_args = {};
+  call.only_this_machine = true;
+  CHECK(choice() == "mpirun");
+  call.only_this_machine = false;
+  folder.Write("mpirun", "#!/bin/sh\n", 0755);
+  CHECK(choice() == "mpirun");
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
