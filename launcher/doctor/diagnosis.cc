@@ -24,15 +24,25 @@ constexpr int64_t kLittleTemporary = 100 * kMiB;
 constexpr int64_t kLittleMemory = 256 * kMiB;
 constexpr double kMostClockOffset = 1;  // seconds
 
-void CheckInstallation(const InstallationFacts& found, Findings& findings) {
+// Only a job with MPI loads libdtrun_mpi.so.
+std::vector<std::string> NeededLibraries(const InstallationFacts& found, bool needs_open_mpi) {
+  std::vector<std::string> missing = found.missing_libraries;
+  if (!needs_open_mpi)
+    std::erase_if(
+        missing, [](const std::string& library) { return library.ends_with("libdtrun_mpi.so)"); });
+  return missing;
+}
+
+void CheckInstallation(const InstallationFacts& found, bool needs_open_mpi, Findings& findings) {
+  const std::vector<std::string> missing_libraries = NeededLibraries(found, needs_open_mpi);
   if (!found.missing_files.empty())
     findings.push_back(
         {true, "dtrun", Join(found.missing_files, " and ") + " is missing", "a whole installation",
          "install dtrun again on the host"});
-  if (!found.missing_libraries.empty())
+  if (!missing_libraries.empty())
     findings.push_back(
-        {true, "libraries of dtrun", "missing: " + Join(found.missing_libraries, ", "),
-         "all libraries", "install the same version of Open MPI as here"});
+        {true, "libraries of dtrun", "missing: " + Join(missing_libraries, ", "), "all libraries",
+         "install the same version of Open MPI as here"});
 }
 
 void CheckOpenMpi(
@@ -123,11 +133,11 @@ void CheckClock(const HostLook& look, Findings& findings) {
 
 }  // namespace
 
-std::vector<Finding> FindingsOf(const HostLook& look, const HostLook& here) {
+std::vector<Finding> FindingsOf(const HostLook& look, const HostLook& here, bool needs_open_mpi) {
   Findings findings = look.reach;
   if (look.answered) {
-    CheckInstallation(look.facts.installation, findings);
-    CheckOpenMpi(look.facts.installation, here.facts.installation, findings);
+    CheckInstallation(look.facts.installation, needs_open_mpi, findings);
+    if (needs_open_mpi) CheckOpenMpi(look.facts.installation, here.facts.installation, findings);
     CheckProgram(look.facts.program, here.facts.program, findings);
     CheckCpus(look.facts.cpus, look.slots, findings);
     CheckMemory(look.facts.memory, findings);

@@ -34,8 +34,9 @@ struct HostLook {
 };
 
 /// All findings about the host; those that stop a job come first. `here` is this machine, from
-/// which jobs start. Other hosts need the same Open MPI and the same program.
-std::vector<Finding> FindingsOf(const HostLook& look, const HostLook& here);
+/// which jobs start. Other hosts need the same program and, if `needs_open_mpi`, the same Open MPI.
+std::vector<Finding> FindingsOf(
+    const HostLook& look, const HostLook& here, bool needs_open_mpi = true);
 
 bool StopsJob(const std::vector<Finding>& findings);
 

@@ -115,6 +115,17 @@ std::vector<Target> TargetsOf(const Options& options, const Surroundings& surrou
   return targets;
 }
 
+// Whether the engine of a job on these hosts needs Open MPI.
+bool NeedsOpenMpi(const Options& options, const std::vector<Target>& targets) {
+  if (options.engine != nullptr) return !options.engine->is_own();
+  EngineCall call;
+  for (const Target& target : targets) call.placement.push_back({target.host, target.slots});
+  call.only_this_machine = std::all_of(
+      targets.begin(), targets.end(), [](const Target& target) { return target.on_this_machine; });
+  call.mpi_args = options.mpi_args;
+  return !ChooseLaunchEngine(call, base::ProcessEnv("PATH").value_or("")).is_own();
+}
+
 }  // namespace
 
 DoctorResult RunDoctor(
@@ -129,10 +140,12 @@ DoctorResult RunDoctor(
   const auto is_here = [](const Target& target) { return target.on_this_machine; };
   size_t here =
       static_cast<size_t>(std::find_if(targets.begin(), targets.end(), is_here) - targets.begin());
+  const bool needs_open_mpi = NeedsOpenMpi(options, targets);
   if (here == targets.size()) targets.push_back({OwnHostName(), 0, true});
   const std::vector<HostLook> looks = LookAtAll(targets, PlanLook(options));
   std::vector<Diagnosis> hosts;
-  for (const HostLook& look : looks) hosts.push_back({look, FindingsOf(look, looks[here])});
+  for (const HostLook& look : looks)
+    hosts.push_back({look, FindingsOf(look, looks[here], needs_open_mpi)});
   const std::string json = DoctorJson(hosts, looks[here]);
   if (file) file->Write(json);
   return {
@@ -145,9 +158,9 @@ namespace {
 using base::Text;
 
 // The options of doctor, by their keys in the option table.
-constexpr const char* kTaken[] = {"hosts",         "hostfile", "slots-per-host", "config",
-                                  "start-timeout", "ssh-port", "ssh-identity",   "mpi-args",
-                                  "json",          "help"};
+constexpr const char* kTaken[] = {
+    "hosts",    "hostfile",     "slots-per-host", "config", "start-timeout", "launcher",
+    "ssh-port", "ssh-identity", "mpi-args",       "json",   "help"};
 
 bool IsTaken(const OptionRow& row) {
   return std::find(std::begin(kTaken), std::end(kTaken), KeyOf(row)) != std::end(kTaken);
@@ -206,8 +219,9 @@ std::string DoctorHelp() {
       "\n"
       "Hosts come from -H or --hostfile, else from TF_CONFIG, else from a Slurm allocation;\n"
       "otherwise this host is looked at. Each has to have a name with an address, an sshd that\n"
-      "lets dtrun in without a question, this version of dtrun, the Open MPI of this host and, if\n"
-      "PROGRAM is given, the same file with all its libraries. CPUs, NUMA nodes, GPUs, networks,\n"
+      "lets dtrun in without a question, this version of dtrun, the Open MPI of this host unless\n"
+      "--launcher needs none and, if PROGRAM is given, the same file with all its libraries.\n"
+      "CPUs, NUMA nodes, GPUs, networks,\n"
       "memory, space for temporary files and clocks are reported.\n"
       "\n"
       "Exit code: 0 when a job could start, with warnings or without; 69 when something would "

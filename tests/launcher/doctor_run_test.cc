@@ -118,6 +118,9 @@ TEST_CASE("doctor reports a missing Open MPI and an mpirun of another MPI") {
   const CommandResult none = test.Doctor({});
   CHECK(none.exit_code == 69);
   CHECK_THAT(none.out, Contains("found no mpirun in PATH") && Contains("apt-get install openmpi"));
+  const CommandResult not_needed = test.Doctor({"--launcher", "local"});
+  CHECK(not_needed.exit_code == 0);
+  CHECK_THAT(not_needed.out, !Contains("Open MPI"));
   test.temp.Write("mpirun", "#!/bin/sh\necho HYDRA build details:\n", 0755);
   const CommandResult other = test.Doctor({});
   CHECK(other.exit_code == 69);

@@ -75,6 +75,15 @@ TEST_CASE("if this host has no Open MPI then doctor tells how to install it") {
   CHECK_THAT(findings[0].advice, Contains("openmpi-bin"));
 }
 
+TEST_CASE("a job without MPI needs neither Open MPI nor its libraries") {
+  HostLook look = Healthy("h2");
+  look.facts.installation.mpirun = look.facts.installation.mpirun_version = "";
+  look.facts.installation.missing_libraries = {"libmpi.so.40 (for /lib/libdtrun_mpi.so)"};
+  CHECK(FindingsOf(look, Healthy("here"), false).empty());
+  look.facts.installation.missing_libraries = {"libx.so.1 (for /lib/libdtrun.so.0)"};
+  CHECK(FindingsOf(look, Healthy("here"), false).size() == 1);
+}
+
 TEST_CASE("a program that is missing or different or lacks a library stops a job") {
   HostLook look = Healthy("h2");
   look.facts.program.problem = "/bin/train: No such file or directory";
@@ -229,6 +238,7 @@ TEST_CASE("doctor takes the options about reaching hosts and refuses all others 
   CHECK(read({"-H", "a:2,b:3", "./train", "--epochs"}).options.program.front() == "./train");
   CHECK(read({"--config", "c.yaml"}).options.hosts.front().name == "a");
   CHECK(read({"--start-timeout", "5"}).options.start_timeout_s == 5);
+  CHECK(read({"--launcher", "ssh"}).options.engine == FindLaunchEngine("ssh"));
   CHECK(read({"--help"}).help);
   for (const char* option : {"--dry-run", "--oversubscribe", "--verbose", "--print-env"})
     CHECK_THROWS_WITH(read({option}), Contains("doctor does not take " + std::string(option)));
