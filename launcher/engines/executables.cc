@@ -103,7 +103,8 @@ std::string FindHelper(const std::string& name) {
 // below, in the folder of the architecture. In the build tree they are in ../runtime or
 // ../../runtime.
 std::vector<OwnLibrary> OwnLibraries() {
-  std::vector<OwnLibrary> libraries = {{"libdtrun.so.0", ""}, {"libdtrun_mpi.so", ""}};
+  std::vector<OwnLibrary> libraries = {
+      {"libdtrun.so.0", ""}, {"libdtrun_mpi.so", ""}, {"libdtrun_ucx.so", ""}};
   for (OwnLibrary& library : libraries)
     for (const char* folder :
          {"lib", "runtime", "lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu/dtrun"})

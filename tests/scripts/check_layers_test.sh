@@ -15,7 +15,7 @@ workspace() {
     echo "local_repository(name = '$library', path = 'scripts/bazel/$library')" >&3
   done
   mkdir libraries
-  for library in open_mpi cuda onednn libtorch cli11 catch2; do
+  for library in open_mpi ucx cuda onednn libtorch cli11 catch2; do
     echo "new_local_repository(name = '$library', path = 'libraries', build_file_content =" >&3
     echo "    'cc_library(name = \"$library\", visibility = [\"//visibility:public\"])')" >&3
   done
@@ -45,9 +45,11 @@ obeying_tree() {
   library launcher/engines:engines //launcher/hosts:hosts
   library launcher/job:job //launcher/engines:engines
   library ops/mpi:module //ops/collective:collective @open_mpi
+  library ops/ucx:module //ops/collective:collective @ucx
   library runtime:libdtrun.so.0 //ops:collectives //base:base
   library runtime:libdtrun_mpi.so //ops/mpi:module
-  library runtime:dtrun :libdtrun.so.0 :libdtrun_mpi.so
+  library runtime:libdtrun_ucx.so //ops/ucx:module
+  library runtime:dtrun :libdtrun.so.0 :libdtrun_mpi.so :libdtrun_ucx.so
   library launcher:dtrun //base:base @cli11
   library models:cnn_fmnist //runtime:dtrun @onednn
   library examples:sgd //runtime:dtrun
