@@ -227,7 +227,7 @@ DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);
 DTRUN_API int32_t dtrun_communicator_rank(const dtrun_communicator* communicator);
 /// The number of ranks of the communicator.
 DTRUN_API int32_t dtrun_communicator_size(const dtrun_communicator* communicator);
-/// The backend that moves the data: "self", "shm", "hierarchical" or "mpi". Valid as long as the
+/// The backend that moves the data: "self", "shm", "hierarchical", "tcp", "ucx" or "mpi". Valid as long as the
 /// communicator.
 DTRUN_API const char* dtrun_communicator_backend(const dtrun_communicator* communicator);
 /// The name in errors and records: "world", "world/1" (the first communicator made from the world),
@@ -237,6 +237,11 @@ DTRUN_API const char* dtrun_communicator_name(const dtrun_communicator* communic
 /// interleave.
 DTRUN_API dtrun_error* dtrun_communicator_duplicate(
     dtrun_communicator* communicator, dtrun_communicator** duplicate);
+/// After DTRUN_PEER_LOST: makes a communicator of the ranks that are left, in rank order.
+/// Collective over these ranks. Only if `tcp` or `ucx` connects the ranks; otherwise
+/// DTRUN_UNAVAILABLE. DTRUN_PEER_LOST: the other ranks have lost this rank.
+DTRUN_API dtrun_error* dtrun_communicator_reform(
+    dtrun_communicator* communicator, dtrun_communicator** left);
 /// Makes one communicator for the ranks of each colour, ordered by key and then by rank here.
 /// Collective. `*part` is NULL for a rank with a negative colour.
 ///

@@ -113,7 +113,7 @@ class Communicator {
   int rank() const { return dtrun_communicator_rank(handle_); }
   /// The number of ranks of the communicator.
   int size() const { return dtrun_communicator_size(handle_); }
-  /// The backend that moves the data: "self", "shm", "hierarchical" or "mpi".
+  /// The backend that moves the data: "self", "shm", "hierarchical", "tcp", "ucx" or "mpi".
   std::string backend() const { return dtrun_communicator_backend(handle_); }
   /// The name in errors: "world", "world/1" (the first communicator made from the world),
   /// "world/2:0" (a split, with its colour).
@@ -124,6 +124,16 @@ class Communicator {
     dtrun_communicator* duplicate = nullptr;
     detail::Check(dtrun_communicator_duplicate(handle_, &duplicate));
     return Communicator(duplicate, Ownership::kOwned);
+  }
+
+  /// After kPeerLost: a communicator of the ranks that are left, in rank order. Collective over
+  /// these ranks. If another rank is lost meanwhile, it is left out, too. The ranks are then
+  /// connected as if each were a host. Throws kUnavailable if neither `tcp` nor `ucx` connects the
+  /// ranks, kPeerLost if the other ranks have lost this rank, and kTimeout.
+  Communicator Reform() {
+    dtrun_communicator* left = nullptr;
+    detail::Check(dtrun_communicator_reform(handle_, &left));
+    return Communicator(left, Ownership::kOwned);
   }
 
   /// Collective: one communicator for the ranks of each colour, ordered by key and then by rank

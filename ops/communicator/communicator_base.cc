@@ -175,6 +175,14 @@ std::unique_ptr<Memory> BroadcastBytes(
   return received;
 }
 
+std::unique_ptr<Communicator> Communicator::Reform() {
+  throw Error(
+      ErrorCode::kUnavailable,
+      base::Text(
+          "the backend ", backend(),
+          " cannot go on without a lost rank; expected a communicator over tcp or ucx"));
+}
+
 std::unique_ptr<Communicator> Communicator::Duplicate() {
   std::vector<int> everyone;
   for (int r = 0; r < size(); ++r) everyone.push_back(r);

@@ -185,6 +185,19 @@ class Communicator {
   /// the list. All ranks pass the same list. Null on the other ranks.
   std::unique_ptr<Communicator> Subset(const std::vector<int>& ranks);
 
+  /// TellLoss tells all ranks that an operation has failed because a rank is lost, and why. Loss
+  /// returns what another rank has told, or "". Both are called under the engine's lock. For
+  /// operations that are made of others: some of their ranks may not need the lost rank, but wait
+  /// for those that do.
+  virtual void TellLoss(const std::string& /*why*/) {}
+  virtual std::string Loss() { return ""; }
+
+  /// After kPeerLost: a communicator of the ranks that are left, in rank order. Collective over
+  /// these ranks. If another rank is lost meanwhile, it is left out, too. Throws Error kUnavailable
+  /// if the backend ends with the first lost rank, kPeerLost if the other ranks have lost this
+  /// rank, and kTimeout.
+  virtual std::unique_ptr<Communicator> Reform();
+
   /// Creates a communicator of the ranks of `bootstrap`, and is collective over them. `ranks` names
   /// them as ranks of this communicator. Duplicate, Split and Subset call it.
   virtual std::unique_ptr<Communicator> Create(

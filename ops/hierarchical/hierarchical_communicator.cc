@@ -67,6 +67,10 @@ class HierarchicalCommunicator : public Communicator {
     return group_->local->Allocate(bytes);
   }
 
+  // The shared memory of a host ends with its first lost rank. So the ranks that are left are
+  // connected as if each were a host.
+  std::unique_ptr<Communicator> Reform() override { return group_->flat->Reform(); }
+
   // Ranks of one host need only `local`. Ranks on different hosts need only `flat`.
   std::unique_ptr<Communicator> Create(
       Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) override {

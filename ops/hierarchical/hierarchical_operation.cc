@@ -17,14 +17,35 @@ HierarchicalOperation::HierarchicalOperation(
       group_(group),
       collective_(std::move(collective)) {}
 
+namespace {
+
+constexpr char kBecause[] = ", cannot be finished: ";
+
+// Why a part has failed, without the name of the part.
+std::string CauseIn(const std::string& error) {
+  const size_t at = error.rfind(kBecause);
+  return at == std::string::npos ? error : error.substr(at + sizeof kBecause - 1);
+}
+
+}  // namespace
+
+// If a part fails because a rank is lost, some ranks of this host may have no part that fails.
 Operation::Progress HierarchicalOperation::Advance() {
   if (group_->broken) std::rethrow_exception(group_->broken);
   try {
+    if (const std::string loss = group_->flat->Loss(); !loss.empty())
+      throw Error(ErrorCode::kPeerLost, loss);
     return AdvancePhase();
   } catch (const Error& error) {
     AbandonParts();
-    if (error.code() != ErrorCode::kMismatch) group_->broken = std::current_exception();
-    throw;
+    if (error.code() == ErrorCode::kMismatch) throw;
+    group_->broken = std::current_exception();
+    if (error.code() != ErrorCode::kPeerLost) throw;
+    const std::string cause = CauseIn(error.what());
+    group_->flat->TellLoss(cause);
+    throw Error(
+        ErrorCode::kPeerLost,
+        base::Text("gave up: ", NameOperation(call(), sequence(), members()), kBecause, cause));
   }
 }
 

@@ -6,17 +6,22 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "ops/wire/wire_operation.h"
 
 namespace dtrun::ops::wire {
 namespace {
 
-// Collective: returns the number of a new communicator, different from all others of the job. The
-// first rank of the communicator makes it from its own rank and the count of numbers that it has
-// given.
-uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, std::atomic<uint64_t>& named) {
+// The number of a new communicator, different from all others of the job: it has this rank and the
+// count of numbers that this rank has given.
+uint64_t NewContext(int job_rank, std::atomic<uint64_t>& named) {
   constexpr int kRankBits = 24;
-  const uint64_t mine = named++ << kRankBits | static_cast<uint64_t>(job_rank);
+  return named++ << kRankBits | static_cast<uint64_t>(job_rank);
+}
+
+// Collective: returns the number of the first rank.
+uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, std::atomic<uint64_t>& named) {
+  const uint64_t mine = NewContext(job_rank, named);
   const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
   uint64_t context = 0;
   std::memcpy(&context, bootstrap.AllGather(bytes)[0].data(), sizeof context);
@@ -39,6 +44,15 @@ class WireCommunicator : public Communicator {
     group_->job_ranks = std::move(job_ranks);
     group_->context = AgreeOnContext(
         bootstrap, group_->job_ranks[static_cast<size_t>(group_->rank)], group_->endpoint->named);
+  }
+
+  WireCommunicator(
+      const char* backend, std::shared_ptr<Group> group, Engine& engine, Members members)
+      : Communicator(std::move(members)),
+        backend_(backend),
+        engine_(engine),
+        group_(std::move(group)) {
+    group_->members = shared_members();
   }
 
   int rank() const override { return group_->rank; }
@@ -95,6 +109,37 @@ class WireCommunicator : public Communicator {
     for (const int r : ranks) job_ranks.push_back(group_->job_ranks[static_cast<size_t>(r)]);
     return std::make_unique<WireCommunicator>(
         backend_, group_->endpoint, bootstrap, std::move(job_ranks), engine_, std::move(members));
+  }
+
+  std::string Loss() override {
+    const Mailroom& mailroom = *group_->endpoint->mailroom;
+    if (mailroom.losses() == 0) return "";
+    const LossNotice& notice = group_->endpoint->mailroom->Box(group_->context).loss;
+    if (notice.lost_rank < 0) return notice.why;
+    return base::Text(members().List({notice.lost_rank}), " is lost: ", notice.why);
+  }
+  void TellLoss(const std::string& why) override {
+    wire::TellLoss(*group_, std::make_shared<Outbox>(), -1, why);
+  }
+  std::unique_ptr<Communicator> Reform() override {
+    const int self = group_->job_ranks[static_cast<size_t>(rank())];
+    const auto survivors = std::make_shared<ReformOperation::Survivors>();
+    // The operations of the old members fail from now on, so this operation has other members.
+    engine_
+        .Start(std::make_unique<ReformOperation>(
+            group_, std::make_shared<const Members>(members()),
+            NewContext(self, group_->endpoint->named), survivors))
+        .Wait();
+    auto group = std::make_shared<Group>();
+    group->endpoint = group_->endpoint;
+    group->context = survivors->context;
+    group->size = static_cast<int>(survivors->ranks.size());
+    for (size_t i = 0; i < survivors->ranks.size(); ++i) {
+      if (survivors->ranks[i] == rank()) group->rank = static_cast<int>(i);
+      group->job_ranks.push_back(group_->job_ranks[static_cast<size_t>(survivors->ranks[i])]);
+    }
+    return std::make_unique<WireCommunicator>(
+        backend_, std::move(group), engine_, members().Subset(survivors->ranks, "/left"));
   }
 
  protected:

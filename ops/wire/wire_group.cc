@@ -140,13 +140,18 @@ void Mailroom::Ended(uint64_t slot) {
     ++losses_;
     return;
   }
+  if (envelope.channel == Channel::kReform) {
+    box.proposals.emplace(std::pair(envelope.sequence, envelope.source), std::move(header));
+    return;
+  }
   const auto key = std::pair(envelope.source, envelope.sequence);
   switch (envelope.channel) {
     case Channel::kSend: box.sends.emplace(key, std::move(header)); return;
     case Channel::kReceive: box.receives.emplace(key, std::move(header)); return;
     case Channel::kCollective:
     case Channel::kLeave:
-    case Channel::kLoss: break;
+    case Channel::kLoss:
+    case Channel::kReform: break;
   }
   std::shared_ptr<Arrivals>& arrivals = box.collectives[envelope.sequence];
   if (arrivals == nullptr) arrivals = std::make_shared<Arrivals>();

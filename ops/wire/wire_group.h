@@ -17,10 +17,10 @@
 
 namespace dtrun::ops::wire {
 
-/// The sequence that an operation's number belongs to. kLeave and kLoss are no operations. kLeave:
-/// the source starts no more operations. kLoss: the communicator has lost rank `tags`; the data is
-/// the reason, a text.
-enum class Channel : int32_t { kCollective, kSend, kReceive, kLeave, kLoss };
+/// The sequence that an operation's number belongs to. kLeave, kLoss and kReform are no operations.
+/// kLeave: the source starts no more operations. kLoss: the communicator has lost rank `tags`; the
+/// data is the reason, a text.
+enum class Channel : int32_t { kCollective, kSend, kReceive, kLeave, kLoss, kReform };
 
 /// The fixed part of a header.
 struct Envelope {
@@ -70,8 +70,8 @@ struct Arrivals {
 
 /// The notice of a rank that a communicator cannot be used any more.
 struct LossNotice {
-  int lost_rank = -1;  ///< in the communicator; -1: none
-  std::string why = {};
+  int lost_rank = -1;    ///< in the communicator; -1: not known
+  std::string why = {};  ///< "": there is no notice
 };
 
 /// The headers for one communicator. They may come before their operations start on this rank, and
@@ -80,6 +80,7 @@ struct Mailbox {
   std::unordered_map<uint64_t, std::shared_ptr<Arrivals>> collectives;  // by sequence
   std::map<std::pair<int, uint64_t>, Header> sends, receives;           // by source and sequence
   LossNotice loss = {};
+  std::map<std::pair<uint64_t, int>, Header> proposals = {};  // kReform, by attempt and source
 };
 
 /// The headers that an operation has sent. `open` is the number of headers that the wire needs.

@@ -71,29 +71,40 @@ void WireOperation::CheckLost() {
     if (agreed_ ? moves : Awaits(rank)) Lose(rank, peer.why);
   }
   const LossNotice& notice = mailbox().loss;
-  if (notice.lost_rank >= 0) Lose(notice.lost_rank, notice.why);
+  if (!notice.why.empty()) Lose(notice.lost_rank, notice.why);
 }
 
 void WireOperation::Lose(int rank, const std::string& why) {
-  TellLoss(rank, why);
+  TellLoss(*group_, outbox_, rank, why);
+  const std::string who = rank < 0 ? "" : Text(members().List({rank}), " is lost: ");
   throw Error(
-      ErrorCode::kPeerLost,
-      Text(
-          "gave up: ", NameOperation(call(), sequence(), members()),
-          ", cannot be finished: ", members().List({rank}), " is lost: ", why));
+      ErrorCode::kPeerLost, Text(
+                                "gave up: ", NameOperation(call(), sequence(), members()),
+                                ", cannot be finished: ", who, why));
 }
 
-void WireOperation::TellLoss(int rank, const std::string& why) {
-  if (std::exchange(group_->told_loss, true)) return;
-  Envelope envelope = OwnHeader(false, 0).envelope();
-  envelope.channel = Channel::kLoss;
-  envelope.tags = rank;
-  envelope.call.tables = 0;
-  const std::string text = why.substr(0, 200);
-  const Header notice(envelope, {}, {}, text.size());
-  text.copy(notice.data(group_->size), text.size());
-  for (int peer = 0; peer < group_->size; ++peer) {
-    if (peer != group_->rank && peer != rank) SendHeader(notice, peer);
+void TellLoss(
+    Group& group, const std::shared_ptr<Outbox>& outbox, int rank, const std::string& why) {
+  if (std::exchange(group.told_loss, true)) return;
+  const std::string text = why.substr(0, 1000);
+  const Header notice(
+      {.context = group.context,
+       .sequence = 0,
+       .bytes = 0,
+       .source = group.rank,
+       .tags = rank,
+       .channel = Channel::kLoss,
+       .has_data = 0,
+       .call = {}},
+      {}, {}, text.size());
+  text.copy(notice.data(group.size), text.size());
+  outbox->memory.push_back(notice);
+  for (int peer = 0; peer < group.size; ++peer) {
+    if (peer == group.rank || peer == rank) continue;
+    ++outbox->open;
+    group.endpoint->wire->Send(
+        group.job_ranks[static_cast<size_t>(peer)], Mailroom::kTag, notice.memory().get(),
+        notice.envelope().bytes, Wire::Mode::kBuffered, outbox, 0);
   }
 }
 
@@ -297,6 +308,133 @@ std::shared_ptr<Transfer> MessageOperation::Agree() {
   agreed.headers[static_cast<size_t>(group().rank)] = own_;
   agreed.headers[static_cast<size_t>(collective().root)] = other;
   return MoveMessage(std::move(agreed));
+}
+
+// --- the ranks that are left --------------------------------------------------------------------
+
+// In each attempt, every rank sends the set of lost ranks that it knows to all other ranks that it
+// does not take for lost. If all sets are equal, the ranks agree. Otherwise, and if a rank is lost
+// before its set has come, the ranks try again with the union of the sets. The set only grows, so
+// there are at most as many attempts as ranks.
+
+namespace {
+
+// A proposal: the offered context, then the lost ranks.
+std::string TextOf(uint64_t offer, const std::set<int>& lost) {
+  std::string text(reinterpret_cast<const char*>(&offer), sizeof offer);
+  for (const int32_t rank : lost) text.append(reinterpret_cast<const char*>(&rank), sizeof rank);
+  return text;
+}
+
+uint64_t OfferIn(std::string_view text) {
+  uint64_t offer = 0;
+  std::memcpy(&offer, text.data(), sizeof offer);
+  return offer;
+}
+
+std::set<int> LostIn(std::string_view text) {
+  std::set<int> lost;
+  for (size_t at = sizeof(uint64_t); at + sizeof(int32_t) <= text.size(); at += sizeof(int32_t)) {
+    int32_t rank = 0;
+    std::memcpy(&rank, text.data() + at, sizeof rank);
+    lost.insert(rank);
+  }
+  return lost;
+}
+
+}  // namespace
+
+ReformOperation::ReformOperation(
+    std::shared_ptr<Group> group, std::shared_ptr<const Members> members, uint64_t offer,
+    std::shared_ptr<Survivors> survivors)
+    : Operation(std::move(members), 1, CallOf({.kind = CollectiveKind::kBarrier}, group->rank)),
+      group_(std::move(group)),
+      offer_(offer),
+      survivors_(std::move(survivors)) {}
+
+Operation::Progress ReformOperation::Advance() {
+  group_->endpoint->wire->Poll(polled_);
+  LookForLost();
+  if (!proposed_) Propose();
+  if (!Missing().empty()) {
+    const bool in_vain = std::any_of(
+        asked_.begin(), asked_.end(), [this](int rank) { return lost_.count(rank) != 0; });
+    if (in_vain) proposed_ = false;
+    return in_vain ? Progress::kSome : Progress::kNone;
+  }
+  return Compare() ? Progress::kDone : Progress::kSome;
+}
+
+void ReformOperation::LookForLost() {
+  for (const LostPeer& peer : group_->endpoint->wire->lost()) {
+    const auto& ranks = group_->job_ranks;
+    const auto found = std::find(ranks.begin(), ranks.end(), peer.rank);
+    if (found != ranks.end()) lost_.insert(static_cast<int>(found - ranks.begin()));
+  }
+  const Mailbox& box = group_->endpoint->mailroom->Box(group_->context);
+  if (box.loss.lost_rank >= 0) lost_.insert(box.loss.lost_rank);
+}
+
+void ReformOperation::Propose() {
+  ++attempt_;
+  proposed_ = true;
+  asked_.clear();
+  const std::string text = TextOf(offer_, lost_);
+  const Header proposal(
+      {.context = group_->context,
+       .sequence = attempt_,
+       .bytes = 0,
+       .source = group_->rank,
+       .tags = 0,
+       .channel = Channel::kReform,
+       .has_data = 0,
+       .call = {}},
+      {}, {}, text.size());
+  text.copy(proposal.data(group_->size), text.size());
+  outbox_->memory.push_back(proposal);
+  for (int rank = 0; rank < group_->size; ++rank) {
+    if (rank == group_->rank || lost_.count(rank) != 0) continue;
+    asked_.push_back(rank);
+    ++outbox_->open;
+    group_->endpoint->wire->Send(
+        group_->job_ranks[static_cast<size_t>(rank)], Mailroom::kTag, proposal.memory().get(),
+        proposal.envelope().bytes, Wire::Mode::kBuffered, outbox_, 0);
+  }
+}
+
+// Returns true if all sets are equal.
+bool ReformOperation::Compare() {
+  const auto& proposals = group_->endpoint->mailroom->Box(group_->context).proposals;
+  const std::set<int> mine = LostIn(outbox_->memory.back().text());
+  uint64_t context = offer_;
+  bool equal = true;
+  for (const int rank : asked_) {
+    const std::string_view text = proposals.at({attempt_, rank}).text();
+    const std::set<int> others = LostIn(text);
+    equal &= others == mine;
+    lost_.insert(others.begin(), others.end());
+    if (rank == asked_.front() && rank < group_->rank) context = OfferIn(text);
+  }
+  if (lost_.count(group_->rank) != 0)
+    throw Error(ErrorCode::kPeerLost, "the other ranks have lost this rank, and go on without it");
+  if (!equal) {
+    proposed_ = false;
+    return false;
+  }
+  survivors_->context = context;
+  for (int rank = 0; rank < group_->size; ++rank) {
+    if (mine.count(rank) == 0) survivors_->ranks.push_back(rank);
+  }
+  return true;
+}
+
+std::vector<int> ReformOperation::Missing() const {
+  const auto& proposals = group_->endpoint->mailroom->Box(group_->context).proposals;
+  std::vector<int> missing;
+  for (const int rank : asked_) {
+    if (proposals.count({attempt_, rank}) == 0) missing.push_back(rank);
+  }
+  return missing;
 }
 
 }  // namespace dtrun::ops::wire

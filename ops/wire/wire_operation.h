@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,11 @@
 #include "ops/wire/wire_transfer.h"
 
 namespace dtrun::ops::wire {
+
+/// Tells all ranks of the communicator, once, that it cannot be used any more because it has lost
+/// `rank` (-1: not known). `outbox` keeps the messages.
+void TellLoss(
+    Group& group, const std::shared_ptr<Outbox>& outbox, int rank, const std::string& why);
 
 /// One operation on one rank. See wire_operation.cc for the algorithm.
 class WireOperation : public Operation {
@@ -54,7 +60,6 @@ class WireOperation : public Operation {
  private:
   void CheckLost();
   [[noreturn]] void Lose(int rank, const std::string& why);
-  void TellLoss(int rank, const std::string& why);
   void Finish();
 
   std::shared_ptr<Group> group_;
@@ -103,6 +108,39 @@ class MessageOperation : public WireOperation {
   static uint64_t NextSequence(Group& group, const Collective& collective);
 
   Header own_;
+};
+
+/// How the ranks that are left of a communicator agree which ranks these are.
+class ReformOperation : public Operation {
+ public:
+  struct Survivors {
+    std::vector<int> ranks;  ///< of the old communicator, in rank order
+    uint64_t context = 0;    ///< of the new communicator
+  };
+  /// `members` describes the old communicator, but is another object. `offer` is an unused context,
+  /// which the new communicator may take. `survivors` is filled in when the operation is done.
+  ReformOperation(
+      std::shared_ptr<Group> group, std::shared_ptr<const Members> members, uint64_t offer,
+      std::shared_ptr<Survivors> survivors);
+
+  Progress Advance() override;
+  std::vector<int> Missing() const override;
+  bool NeedsPolling() const override { return group_->endpoint->wire->needs_polling(); }
+
+ private:
+  void LookForLost();
+  void Propose();
+  bool Compare();
+
+  std::shared_ptr<Group> group_;
+  uint64_t offer_;
+  std::shared_ptr<Survivors> survivors_;
+  std::set<int> lost_;
+  uint64_t attempt_ = 0;
+  std::vector<int> asked_;  // the ranks whose proposals this attempt needs
+  bool proposed_ = false;
+  uint64_t polled_ = 0;
+  std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
 };
 
 }  // namespace dtrun::ops::wire

@@ -79,6 +79,15 @@ dtrun_error* dtrun_communicator_duplicate(
   });
 }
 
+dtrun_error* dtrun_communicator_reform(
+    dtrun_communicator* communicator, dtrun_communicator** left) {
+  return Guard([&] {
+    CheckNotNull(left, "left");
+    dtrun_communicator& lost = Use(communicator, "communicator");
+    *left = NewCommunicator(lost, lost.communicator->Reform());
+  });
+}
+
 dtrun_error* dtrun_communicator_split(
     dtrun_communicator* communicator, int32_t colour, int32_t key, dtrun_communicator** part) {
   return Guard([&] {
