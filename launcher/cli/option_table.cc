@@ -69,7 +69,7 @@ void SetLauncher(const OptionRow& row, const std::string& text, Options& options
   if (options.engine == nullptr) throw UsageError(Text("expected one of ", row.value));
 }
 
-// "mpirun|local"
+// "mpirun|local|ssh"
 const char* EngineNames() {
   static const std::string names = [] {
     std::vector<std::string> all;

@@ -108,7 +108,7 @@ class Local final : public WithoutMpi {
 class Ssh final : public WithoutMpi {
  public:
   std::string name() const override { return "ssh"; }
-  std::string summary() const override { return "several hosts, without MPI"; }
+  std::string summary() const override { return "several, without MPI"; }
 };
 
 }  // namespace

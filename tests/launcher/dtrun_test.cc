@@ -182,8 +182,6 @@ struct RemoteTest : DtrunTest {
   }
 };
 
-bool CanRename() { return testing::Run({{"unshare", "-u", "true"}}).exit_code == 0; }
-
 TEST_CASE("even the longest environment variables reach another host byte for byte") {
   if (!CanRename()) return;
   RemoteTest test;

@@ -149,8 +149,6 @@ struct FarTest : DtrunTest {
   }
 };
 
-bool CanRename() { return Run({{"unshare", "-u", "true"}}).exit_code == 0; }
-
 TEST_CASE("--launcher ssh gives each rank its number, its variables and the job's secret") {
   if (!CanRename()) return;
   FarTest test;
@@ -176,8 +174,8 @@ TEST_CASE("under --launcher ssh a rank that fails on one host ends the ranks of 
   const int failing = GENERATE(0, 2);
   const int code = GENERATE(9, 255);
   const CommandResult result = Run(test.LineOf(base::Text(
-      "[ $RANK = ", failing,
-      " ] || { trap '' TERM; sleep 600 & wait; wait; }; sleep 0.3; exit ", code)));
+      "[ $RANK = ", failing, " ] || { trap '' TERM; sleep 600 & wait; wait; }; sleep 0.3; exit ",
+      code)));
   CHECK(result.exit_code == code);
   CHECK_THAT(
       result.err, Catch::StartsWith(base::Text(

@@ -42,6 +42,9 @@ struct DtrunTest {
   }
 };
 
+/// Whether this process may give a process another host name (unshare -u).
+inline bool CanRename() { return Run({{"unshare", "-u", "true"}}).exit_code == 0; }
+
 inline long LineCount(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');
 }
