@@ -1,5 +1,5 @@
 // The hub greets the ranks that connect. When all ranks are there, the hub tells them so and stops
-// listening. A gather goes to the hub and back: each rank sends one frame, and gets one frame.
+// listening. A gather goes to the hub and back: each rank sends its part, and gets all parts.
 //
 // If a rank fails, the hub sends the reason to all other ranks. If the hub cannot do so, the end of
 // its connections tells them.
@@ -30,6 +30,9 @@ using State = FrameStream::State;
 constexpr uint32_t kFrameMark = 0x6e757274;  // bytes of another program do not begin like this
 constexpr uint64_t kFrameChunk = 64 << 10;   // memory grows with the bytes that arrive
 constexpr uint64_t kSealBytes = 32;
+// TCP gives up a connection if the other end has no room for its bytes for 30 s. So a rank sends a
+// longer part only when the hub reads. A shorter part fits into the buffers of the kernel.
+constexpr uint64_t kMostUnread = 16 << 10;
 
 struct FrameHeader {
   uint32_t mark;
@@ -448,6 +451,9 @@ class Hub : public Bootstrap {
     const Deadline deadline = Clock::now() + settings_.timeout;
     std::vector<std::optional<std::string>> parts(guests_.size());
     parts[static_cast<size_t>(settings_.rank)] = bytes;
+    const auto ready = std::make_shared<const Frame>(Frame{FrameKind::kReady});
+    for (int r = 0; r < settings_.size; ++r)
+      if (r != settings_.rank) StreamOf(r).Send(ready);
     const auto missing = [&] { return RanksThat([&](size_t r) { return !parts[r]; }); };
     for (bool first = true; !missing().empty(); first = false) {
       if (!first) AwaitNews(-1, deadline);
@@ -550,7 +556,10 @@ std::vector<std::string> Spoke::AllGather(const std::string& bytes) {
   CheckLength(bytes, settings_);
   const Deadline deadline = Clock::now() + settings_.timeout;
   warning_ = Clock::now() + std::max(settings_.warning_after, kLeastWarning);
+  const bool is_long = bytes.size() > kMostUnread;
+  if (is_long) Expect(FrameKind::kReady, deadline);
   hub_.Send({FrameKind::kPart, settings_.rank, bytes});
+  if (!is_long) Expect(FrameKind::kReady, deadline);
   return Unpack(Expect(FrameKind::kAll, deadline).bytes, settings_.size);
 }
 

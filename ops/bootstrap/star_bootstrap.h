@@ -23,6 +23,7 @@ namespace dtrun::ops {
 enum class FrameKind : uint32_t {
   kGreeting,   ///< number: rank; bytes: depend on the kind of the connection
   kAllHere,    ///< the hub has all ranks
+  kReady,      ///< the hub has begun a gather
   kPart,       ///< bytes: what one rank brings to a gather
   kAll,        ///< bytes: the parts of all ranks
   kError,      ///< number: ErrorCode; bytes: the text of the error
