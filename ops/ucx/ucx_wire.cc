@@ -91,9 +91,7 @@ UcxWire::~UcxWire() {
   waker_.reset();
   closing_ = true;
   CloseEndpoints();
-  for (const auto& message : open_) {
-    if (message->request != nullptr) ucp_request_cancel(worker_, message->request);
-  }
+  CancelReceives([](const Message&) { return true; });
   const auto deadline = std::chrono::steady_clock::now() + kFarewell;
   while (!open_.empty() && std::chrono::steady_clock::now() < deadline)
     ucp_worker_progress(worker_);
@@ -277,29 +275,28 @@ void UcxWire::LookForLost() {
   }
 }
 
+// A cancelled receive may end at once, and leaves the list of open messages then.
+void UcxWire::CancelReceives(const std::function<bool(const Message&)>& wanted) {
+  std::vector<void*> requests;
+  for (const auto& message : open_) {
+    if (message->receives && message->request != nullptr && wanted(*message))
+      requests.push_back(message->request);
+  }
+  for (void* request : requests) ucp_request_cancel(worker_, request);
+}
+
 void UcxWire::Lose(Peer& peer) {
   peer.lost = true;
   --failed_;
   ++events_;
-  const bool silent = peer.error == UCS_ERR_ENDPOINT_TIMEOUT || peer.error == UCS_ERR_TIMED_OUT;
-  lost_.push_back(
-      {peer.rank, silent ? "its host does not answer"
-                         : Text("its connection has ended (", ucs_status_string(peer.error), ")")});
-  std::vector<void*> receives;
-  for (const auto& message : open_) {
-    if (message->peer == peer.rank && message->receives) receives.push_back(message->request);
-  }
-  for (void* request : receives) ucp_request_cancel(worker_, request);
+  // UCX reports the end of a process as a timeout of its endpoint.
+  lost_.push_back({peer.rank, "its process or its host does not answer"});
+  CancelReceives([&](const Message& message) { return message.peer == peer.rank; });
 }
 
 void UcxWire::Close(const wire::Listener& listener) {
   closed_ = true;
-  std::vector<void*> receives;
-  for (const auto& message : open_) {
-    if (message->listener.get() == &listener && message->receives)
-      receives.push_back(message->request);
-  }
-  for (void* request : receives) ucp_request_cancel(worker_, request);
+  CancelReceives([&](const Message& message) { return message.listener.get() == &listener; });
   for (int i = 0; i < 1000 && ucp_worker_progress(worker_) != 0; ++i) {
   }
 }

@@ -4,6 +4,7 @@
 #include <ucp/api/ucp.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -72,6 +73,7 @@ class UcxWire : public wire::Wire {
   void End(Message* message, ucs_status_t status);
   void Fail(Peer& peer, ucs_status_t error);
   void LookForLost();
+  void CancelReceives(const std::function<bool(const Message&)>& wanted);
   void Lose(Peer& peer);
   void CloseEndpoints();
 

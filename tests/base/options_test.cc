@@ -53,8 +53,8 @@ TEST_CASE("an invalid value is refused with its name and the expected value") {
       "environment variable DTRUN_TIMEOUT_S is 'soon'; expected a number of seconds from 1 to "
       "1000000");
   CHECK(
-      RefusalOf({}, {{"backend", "tcp"}}) ==
-      "option backend is 'tcp'; expected auto, shm, hierarchical, tcp, ucx or mpi");
+      RefusalOf({}, {{"backend", "nccl"}}) ==
+      "option backend is 'nccl'; expected auto, shm, hierarchical, tcp, ucx or mpi");
   CHECK(
       RefusalOf({}, {{"bucket_bytes", "0"}}).find("expected auto or a number of bytes from 1") !=
       std::string::npos);

@@ -95,7 +95,7 @@ TEST_CASE("an invalid value is refused with the option and the value and the exp
       {"--bucket-mb", "0", "MiB"},
       {"--bucket-mb", "nan", "MiB"},
       {"--bucket-mb", "2000000", "MiB"},
-      {"--backend", "nccl", "auto, shm, hierarchical or mpi"},
+      {"--backend", "nccl", "auto, shm, hierarchical, tcp, ucx or mpi"},
       {"--stall-timeout", "0", "a number of seconds from 1"},
       {"--on-stall", "wait", "error or abort"},
       {"--log-level", "debug", "error, warning or info"},

@@ -79,7 +79,7 @@ TEST_CASE("an error in a configuration file is reported with its line and column
       {"hosts: [[a]]\n", "job.yaml:1:9:", "expected a value in the list"},
       {"hosts: [a:1, b:x]\n", "job.yaml:1:8:", "item b:x (column 5)"},
       {"verbose: yes\n", "job.yaml:1:10:", "expected true or false"},
-      {"backend: nccl\n", "job.yaml:1:10:", "expected auto, shm, hierarchical or mpi"},
+      {"backend: nccl\n", "job.yaml:1:10:", "expected auto, shm, hierarchical, tcp, ucx or mpi"},
       {"dry-run: true\n", "job.yaml:1:1:", "belongs on the command line"},
       {"config: other\n", "job.yaml:1:1:", "belongs on the command line"},
       {"- np\n", "job.yaml:1:1:", "expected a map"},

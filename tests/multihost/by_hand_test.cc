@@ -30,8 +30,8 @@ TEST_CASE("ranks started by hand on two hosts conform over each transport") {
                               " DTRUN_TRANSPORT=" + transport;
   const CommandResult result = Run(ScriptOnHosts(
       kRank + "p=\"" + options +
-      " tests/ranks/conformance\"; on h1 0 3 $p & on h2 1 3 $p & on h2 2 3 $p & "
-      "for job in 1 2 3; do wait -n || exit 1; done"));
+      " tests/ranks/conformance\"; on h1 0 3 $p & a=$!; on h2 1 3 $p & b=$!; on h2 2 3 $p && "
+      "wait $a && wait $b"));
   CAPTURE(transport, backend, result.out, result.err);
   CHECK(result.exit_code == 0);
 }
@@ -42,7 +42,7 @@ TEST_CASE("tasks of a TF_CONFIG on two hosts meet at the first task") {
       "task() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=0123456789abcdef "
       "TF_CONFIG='{\\\"cluster\\\": {\\\"worker\\\": [\\\"h1:4000\\\", \\\"h2:4000\\\"]}, "
       "\\\"task\\\": {\\\"type\\\": \\\"worker\\\", \\\"index\\\": $2}}' tests/ranks/summing 2\"; "
-      "}; task h1 0 & task h2 1 & wait -n && wait -n"));
+      "}; task h1 0 & task h2 1 && wait $!"));
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("sum 12.0\n"));
@@ -119,7 +119,7 @@ TEST_CASE("the end of a rank on another host is told to all ranks within a secon
   const std::string told =
       Survivors("ssh h2 pkill -9 -f ^tests/ranks/summing", "DTRUN_TRANSPORT=" + transport, seconds);
   CAPTURE(transport, told);
-  CHECK_THAT(told, Contains("rank 2 on h2 is lost: "));
+  CHECK_THAT(told, Contains("rank 2 (h2) is lost: "));
   CHECK(seconds < 3);  // the verdict, the end of the process and of ssh on a busy machine
 }
 
@@ -129,7 +129,7 @@ TEST_CASE("a host that falls silent is told to all ranks after the time that was
   const std::string told = Survivors(
       "nsenter --net=/run/rig/h2/net ip link set eth0 down", "DTRUN_PEER_TIMEOUT_S=4", seconds);
   CAPTURE(told);
-  CHECK_THAT(told, Contains("rank 2 on h2 is lost: its host does not answer"));
+  CHECK_THAT(told, Contains("rank 2 (h2) is lost: its host does not answer"));
   CHECK(seconds > 2);
   CHECK(seconds < 15);
 }
