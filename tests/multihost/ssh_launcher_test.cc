@@ -108,13 +108,17 @@ TEST_CASE("a lost host, connection or dtrun_local ends a job under ssh and is na
 
 TEST_CASE("under ssh no command line on any host contains the value of a variable") {
   if (Skipped()) return;
-  const CommandResult result = Run(ScriptOnHosts(
-      "export MY_TOKEN=hush-a1b2 PLAIN=plain-e5f6; " + kJob +
+  const std::string script =
+      kJob +
       "-x MY_TOKEN sh -c 'echo up; exec sleep 600' >/run/out & "
       "until [ \"$(grep -c up /run/out)\" = 2 ]; do sleep 0.05; done; "
-      "for h in h1 h2; do ssh $h 'ps -e -o args'; done; kill $!"));
+      "for h in h1 h2; do ssh $h 'ps -e -o args'; done; kill $!; wait $!; true";
+  const CommandResult result =
+      Run(OnHosts({"sh", "-c", script}, {}, {{"MY_TOKEN", "hush-a1b2"}, {"PLAIN", "plain-e5f6"}}));
   CAPTURE(result.out);
-  CHECK_THAT(result.out, Contains("dtrun_local 1 1@h2 ") && Contains("-x MY_TOKEN"));
+  CHECK_THAT(
+      result.out,
+      Contains("dtrun_local 1 1@h2 ") && Contains("-x MY_TOKEN") && Contains("-x PLAIN"));
   for (const char* value : {"hush-a1b2", "plain-e5f6"}) CHECK_THAT(result.out, !Contains(value));
 }
 
