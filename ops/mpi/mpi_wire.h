@@ -36,6 +36,10 @@ class MpiWire : public wire::Wire {
   void Close(const wire::Listener& listener) override;
   bool usable() const override { return !closed_ && !finalized_ && broken_.empty(); }
   int largest_tag() const override { return largest_tag_; }
+  /// Open MPI sends a message of this size at once, without asking the receiver first. Over TCP, it
+  /// does so up to 64 KiB, its envelope included. On a busy wire, the question and the answer would
+  /// wait behind the data of both directions.
+  uint64_t message_bytes() const override { return 60 << 10; }
 
   /// Records that the program finalises MPI. From now on, every call fails with kInvalidArgument,
   /// which gives this reason. Thread-safe.

@@ -50,9 +50,9 @@ constexpr seconds kHandshake{10};    // for a process that has connected
 constexpr seconds kLook{1};          // between two looks for silent hosts
 constexpr milliseconds kRetry{500};  // of a call that the peer has refused
 constexpr size_t kMostGuests = 256;
-constexpr size_t kStaging = 64 << 10;  // bytes
-constexpr int kMostPieces = 32;        // of a system call
-constexpr int kMostReads = 64;         // from a rank before the next one has its turn
+constexpr size_t kStaging = 4 << 10;  // bytes; what lands here is copied once more
+constexpr int kMostPieces = 32;       // of a system call
+constexpr int kMostReads = 64;        // from a rank before the next one has its turn
 constexpr uint64_t kMostBytes = uint64_t{1} << 31;
 
 // The names of sockets in the set that is polled. Smaller names are ranks.
@@ -184,12 +184,14 @@ void TcpWire::Poll(uint64_t& seen) {
   seen = ++polls_;
   if (closed_) return;
   const uint64_t before = events_;
+  Resume();
   Progress();
   TellEnded();
   if (events_ == before || failed_ > 0) Watch(Clock::now());
 }
 
 bool TcpWire::Arm() {
+  if (!paused_.empty()) return false;
   waker_->Arm();
   return true;
 }
@@ -219,7 +221,10 @@ void TcpWire::Enqueue(Peer& peer, Outgoing message) {
   }
   peer.queue.push_back(std::move(message));
   if (peer.connected) {
-    if (peer.queue.size() == 1 && peer.writable) Flush(peer);
+    if (peer.queue.size() > 1 || !peer.writable) return;
+    if (!reading_) return Flush(peer);
+    // Answers to many messages leave in one packet.
+    if (!std::exchange(peer.flushes_later, true)) flushed_later_.push_back(peer.rank);
   } else if (!HasCall(peer) && peer.retry == base::TimePoint()) {
     Connect(peer);
   }
@@ -282,7 +287,7 @@ void TcpWire::WaitToWrite(Peer& peer, bool wait) {
 // --- reading ------------------------------------------------------------------------------------
 
 void TcpWire::Read(Peer& peer) {
-  for (int reads = 0; reads < kMostReads && peer.connected; ++reads) {
+  for (int reads = 0; reads < kMostReads && peer.connected && !peer.paused; ++reads) {
     iovec pieces[2] = {{peer.target, peer.left}, {staging_.data(), staging_.size()}};
     const bool direct = peer.left > 0;
     const uint64_t wanted = peer.left + staging_.size();
@@ -318,23 +323,59 @@ void TcpWire::Parse(Peer& peer, const char* data, uint64_t bytes) {
     data += part;
     bytes -= part;
     if (peer.frame_had < sizeof(Frame)) return;
-    peer.frame_had = 0;
-    BeginMessage(peer);
+    if (BeginMessage(peer)) continue;
+    peer.paused = true;
+    peer.stash.assign(data, bytes);
+    paused_.push_back(peer.rank);
+    return;
   }
 }
 
-void TcpWire::BeginMessage(Peer& peer) {
-  const Frame& frame = peer.frame;
-  if (frame.kind == kBye) return Fail(peer, "it has left the job");
-  if (frame.kind == kTaken) {
-    const auto found = peer.untaken.find(frame.id);
-    if (found == peer.untaken.end()) return Fail(peer, "it sent an invalid answer");
-    Finish(std::move(found->second));
-    peer.untaken.erase(found);
-    return;
+// Goes on where Parse has paused. By now, the listeners of the earlier messages have been told.
+void TcpWire::Resume() {
+  reading_ = true;
+  for (const int rank : std::exchange(paused_, {})) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (!peer.paused) continue;
+    if (!BeginMessage(peer)) {
+      paused_.push_back(rank);  // another rank's message has just ended
+      continue;
+    }
+    peer.paused = false;
+    const std::string stash = std::exchange(peer.stash, {});
+    Parse(peer, stash.data(), stash.size());
   }
-  if (frame.kind != kMessage || frame.bytes >= kMostBytes)
-    return Fail(peer, "it sent bytes that are no message");
+  FlushLater();
+}
+
+// Returns false if the message has no receive yet, but may get one soon: an earlier message has
+// just ended, and its listener may start the receive. Waiting saves a copy.
+bool TcpWire::BeginMessage(Peer& peer) {
+  const Frame& frame = peer.frame;
+  if (frame.kind == kMessage && frame.id != 0 && !ended_.empty() &&
+      peer.posted.find(frame.tag) == peer.posted.end())
+    return false;
+  peer.frame_had = 0;
+  if (frame.kind == kBye) {
+    Fail(peer, "it has left the job");
+  } else if (frame.kind == kTaken) {
+    const auto found = peer.untaken.find(frame.id);
+    if (found == peer.untaken.end()) {
+      Fail(peer, "it sent an invalid answer");
+    } else {
+      Finish(std::move(found->second));
+      peer.untaken.erase(found);
+    }
+  } else if (frame.kind != kMessage || frame.bytes >= kMostBytes) {
+    Fail(peer, "it sent bytes that are no message");
+  } else {
+    BeginData(peer);
+  }
+  return true;
+}
+
+void TcpWire::BeginData(Peer& peer) {
+  const Frame& frame = peer.frame;
   // The first receive of this tag, from this rank or from any.
   for (auto* waiting : {&peer.posted, &posted_}) {
     const auto queue = waiting->find(frame.tag);
@@ -486,6 +527,7 @@ void TcpWire::HearGuest(uint64_t number) {
 void TcpWire::Progress() {
   epoll_event events[64];
   const int count = ::epoll_wait(poll_.get(), events, 64, 0);
+  reading_ = true;
   for (int i = 0; i < count; ++i) {
     const uint64_t name = events[i].data.u64;
     if (name == kListener) {
@@ -503,6 +545,18 @@ void TcpWire::Progress() {
       }
     }
   }
+  FlushLater();
+}
+
+// Sends what has been queued while this rank was reading.
+void TcpWire::FlushLater() {
+  reading_ = false;
+  for (const int rank : flushed_later_) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    peer.flushes_later = false;
+    if (peer.connected && peer.writable) Flush(peer);
+  }
+  flushed_later_.clear();
 }
 
 void TcpWire::Watch(base::TimePoint now) {
@@ -547,6 +601,8 @@ void TcpWire::Fail(Peer& peer, const std::string& error) {
   if (peer.arriving != nullptr) std::erase(peer.early, peer.arriving);
   peer.arriving.reset();
   peer.left = 0;
+  peer.paused = false;
+  peer.stash.clear();
   ++failed_;
   ++events_;
 }

@@ -45,6 +45,7 @@ class TcpWire : public wire::Wire {
   void Close(const wire::Listener& listener) override;
   bool usable() const override { return !closed_; }
   int largest_tag() const override { return INT32_MAX; }
+  uint64_t message_bytes() const override { return 256 << 10; }
 
  private:
   // What is told to whom when a message has ended.
@@ -85,6 +86,7 @@ class TcpWire : public wire::Wire {
     FileDescriptor socket;
     std::unique_ptr<ClientHandshake> handshake = nullptr;  // while this rank connects
     bool connected = false, writable = true;
+    bool flushes_later = false;  // its queue is sent at the end of Progress
     base::TimePoint retry = {};  // of a connection that the peer has refused
     std::deque<Outgoing> queue = {};
     std::unordered_map<uint64_t, End> untaken = {};  // synchronous messages, by id
@@ -97,6 +99,8 @@ class TcpWire : public wire::Wire {
     char* target = nullptr;
     std::unique_ptr<Posted> receive = nullptr;
     std::shared_ptr<Early> arriving = nullptr;
+    bool paused = false;     // `frame` is whole, but its message has not begun
+    std::string stash = {};  // bytes after that frame
     std::string error = {};  // why the peer is lost
     base::TimePoint failed = {};
     bool lost = false;  // in lost_
@@ -108,6 +112,7 @@ class TcpWire : public wire::Wire {
   };
 
   void Progress();
+  void FlushLater();
   void TellEnded();
   void Watch(base::TimePoint now);
 
@@ -124,7 +129,9 @@ class TcpWire : public wire::Wire {
   void Sent(Peer& peer, uint64_t bytes);
   void Read(Peer& peer);
   void Parse(Peer& peer, const char* data, uint64_t bytes);
-  void BeginMessage(Peer& peer);
+  bool BeginMessage(Peer& peer);
+  void Resume();
+  void BeginData(Peer& peer);
   void EndMessage(Peer& peer);
   void Finish(End end);
   void Answer(Peer& peer, uint64_t id);
@@ -148,7 +155,8 @@ class TcpWire : public wire::Wire {
   int failed_ = 0;  // peers that have failed and are not in lost_ yet
   base::TimePoint watched_ = {};
   uint64_t polls_ = 0, events_ = 0;
-  bool closed_ = false;
+  bool closed_ = false, reading_ = false;
+  std::vector<int> flushed_later_, paused_;  // ranks
   std::unique_ptr<wire::Waker> waker_;
 };
 

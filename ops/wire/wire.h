@@ -88,6 +88,8 @@ class Wire {
 
   /// The largest tag.
   virtual int largest_tag() const = 0;
+  /// The best size of a message when much data moves, in bytes.
+  virtual uint64_t message_bytes() const = 0;
 };
 
 }  // namespace dtrun::ops::wire

@@ -11,8 +11,6 @@
 namespace dtrun::ops::wire {
 namespace {
 
-constexpr int kWindow = kWindowBytes / kMessageBytes;  // messages of a stream
-
 struct Stream {
   bool sends;
   int peer;
@@ -42,9 +40,11 @@ class MoveTransfer : public Transfer {
 
   void Fill(size_t index) {
     Stream& stream = streams_[index];
-    for (; stream.open < kWindow && stream.started < stream.bytes; ++stream.open) {
+    const uint64_t most = agreed().message_bytes();
+    const int window = static_cast<int>(kWindowBytes / most);  // messages
+    for (; stream.open < window && stream.started < stream.bytes; ++stream.open) {
       char* data = stream.data + stream.started;
-      const uint64_t bytes = std::min(kMessageBytes, stream.bytes - stream.started);
+      const uint64_t bytes = std::min(most, stream.bytes - stream.started);
       if (stream.sends) {
         Send(stream.peer, 0, data, bytes, index);
       } else {

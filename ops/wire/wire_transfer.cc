@@ -102,9 +102,9 @@ class BroadcastTransfer : public PiecesTransfer {
         bytes_(agreed().own_call().count * agreed().element()),
         data_(static_cast<char*>(
             rank() == root_ ? agreed().collective.input.data : agreed().collective.output.data)) {
-    const uint64_t pieces = (bytes_ + owners_ * kMessageBytes - 1) / (owners_ * kMessageBytes);
-    set_pieces(
-        pieces, std::clamp<uint64_t>(kWindowBytes / kMessageBytes / owners_, 4, Tags::kPieces));
+    const uint64_t most = owners_ * agreed().message_bytes();
+    const uint64_t pieces = (bytes_ + most - 1) / most;
+    set_pieces(pieces, std::clamp<uint64_t>(kWindowBytes / most, 4, Tags::kPieces));
     stride_ = (bytes_ + pieces - 1) / pieces;
   }
 
@@ -189,7 +189,7 @@ class Slices {
       : calls_(agreed.calls()),
         p_(static_cast<uint64_t>(agreed.size())),
         element_(agreed.element()),
-        capacity_(kMessageBytes / element_),
+        capacity_(agreed.message_bytes() / element_),
         shares_(agreed.collective.kind == CollectiveKind::kReduceScatter),
         count_(agreed.own_call().count) {
     uint64_t longest = shares_ ? 0 : (count_ + p_ - 1) / p_;

@@ -19,6 +19,7 @@ struct Agreed {
 
   int rank() const { return group->rank; }
   int size() const { return group->size; }
+  uint64_t message_bytes() const { return group->endpoint->wire->message_bytes(); }
   const Call& own_call() const { return headers[static_cast<size_t>(rank())].envelope().call; }
   uint64_t element() const { return SizeOf(static_cast<DType>(own_call().dtype)); }
   Calls calls() const { return {called.data(), size()}; }
@@ -29,10 +30,6 @@ struct Agreed {
 /// Whether this many bytes travel in a header.
 inline bool FitsHeader(uint64_t bytes, int size) { return bytes <= Mailroom::DataLimit(size); }
 
-/// The largest message of a transfer. Most transports send a message of this size at once, without
-/// asking the receiver first. Over TCP, Open MPI does so up to 64 KiB, its envelope included. On a
-/// busy wire, the question and the answer would wait behind the data of both directions.
-inline constexpr uint64_t kMessageBytes = 60 << 10;
 /// The most bytes that a rank has under way, in or out: several times the amount that a wire
 /// carries while a rank is not running.
 inline constexpr uint64_t kWindowBytes = 4 << 20;
