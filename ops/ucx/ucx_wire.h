@@ -42,7 +42,7 @@ class UcxWire : public wire::Wire {
   void Close(const wire::Listener& listener) override;
   bool usable() const override { return !closed_; }
   int largest_tag() const override { return INT32_MAX; }
-  uint64_t message_bytes() const override { return 256 << 10; }
+  uint64_t message_bytes() const override { return 60 << 10; }
 
  private:
   struct Peer {
