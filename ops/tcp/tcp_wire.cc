@@ -476,6 +476,7 @@ void TcpWire::HearConnecting(Peer& peer) {
       peer.handshake.reset();
       peer.socket = FileDescriptor();
       peer.retry = Clock::now() + kRetry;
+      next_look_ = std::min(next_look_, peer.retry);
       return;
     case ClientHandshake::State::kWrong:
       return Fail(peer, "the process at its address does not know the secret of this job");
@@ -560,10 +561,17 @@ void TcpWire::FlushLater() {
 }
 
 void TcpWire::Watch(base::TimePoint now) {
+  if (now < next_look_) return;
+  next_look_ = now + kLook;
   for (Peer& peer : peers_) {
-    if (failed_ > 0 && !peer.error.empty() && !peer.lost && now - peer.failed >= kCulpritFirst)
-      Lose(peer);
-    if (peer.retry != base::TimePoint() && now >= peer.retry) Connect(peer);
+    if (failed_ > 0 && !peer.error.empty() && !peer.lost) {
+      const base::TimePoint due = peer.failed + kCulpritFirst;
+      if (now >= due) Lose(peer);
+      if (now < due) next_look_ = std::min(next_look_, due);
+    }
+    if (peer.retry == base::TimePoint()) continue;
+    if (now < peer.retry) next_look_ = std::min(next_look_, peer.retry);
+    if (now >= peer.retry) Connect(peer);
   }
   if (now - watched_ < kLook) return;
   watched_ = now;
@@ -588,6 +596,7 @@ void TcpWire::Fail(Peer& peer, const std::string& error) {
   if (!peer.error.empty()) return;
   peer.error = error;
   peer.failed = Clock::now();
+  next_look_ = std::min(next_look_, peer.failed + kCulpritFirst);
   peer.connected = false;
   peer.handshake.reset();
   peer.retry = {};

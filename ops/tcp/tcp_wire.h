@@ -153,7 +153,7 @@ class TcpWire : public wire::Wire {
   std::vector<End> ended_;
   std::vector<wire::LostPeer> lost_;
   int failed_ = 0;  // peers that have failed and are not in lost_ yet
-  base::TimePoint watched_ = {};
+  base::TimePoint next_look_ = {}, watched_ = {};
   uint64_t polls_ = 0, events_ = 0;
   bool closed_ = false, reading_ = false;
   std::vector<int> flushed_later_, paused_;  // ranks
