@@ -174,12 +174,20 @@ void Context::StartEngine(const base::GetEnv& get) {
           {.address = job_.own_place.address,
            .interface = job_.own_place.interface,
            .secret = job_.secret,
-           .lost_after = std::chrono::seconds(options_.peer_timeout_s)},
+           .lost_after = PeerTimeout()},
       .devices = {.backend = options_.device_backend, .memory_bytes = options_.gpu_memory_bytes},
   };
   world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);
   WatchLeavers();
   StartEngineThread(host_cpus);
+}
+
+// If dtrun watches the hosts, it ends the job when a host is silent, and names the host. So this
+// rank waits longer.
+std::chrono::seconds Context::PeerTimeout() const {
+  constexpr std::chrono::seconds kLauncherFirst{5};
+  const std::chrono::seconds set(options_.peer_timeout_s);
+  return launch_ ? set + kLauncherFirst : set;
 }
 
 void Context::WatchLeavers() {

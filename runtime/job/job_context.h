@@ -64,6 +64,7 @@ class Context {
   int CountHostCpus() const;
   void StartEngine(const base::GetEnv& get);
   void WatchLeavers();
+  std::chrono::seconds PeerTimeout() const;
   void StartEngineThread(int host_cpus);
   std::shared_ptr<ops::FlightRecorder> MakeRecorder() const;
   void MakeTimeline();
