@@ -44,8 +44,9 @@ obeying_tree() {
   library launcher/hosts:hosts //launcher/support:support
   library launcher/engines:engines //launcher/hosts:hosts
   library launcher/job:job //launcher/engines:engines
-  library ops/mpi:module //ops/collective:collective @open_mpi
-  library ops/ucx:module //ops/collective:collective @ucx
+  library ops/bootstrap:bootstrap
+  library ops/mpi:module //ops/bootstrap:bootstrap @open_mpi
+  library ops/ucx:module //ops/bootstrap:bootstrap @ucx
   library runtime:libdtrun.so.0 //ops:collectives //base:base
   library runtime:libdtrun_mpi.so //ops/mpi:module
   library runtime:libdtrun_ucx.so //ops/ucx:module
