@@ -273,10 +273,13 @@ class Starter {
     if (code != 0) End(static_cast<int>(code.value_or(static_cast<int>(ExitCode::kInternal))));
   }
 
-  // The engine (local_engine.cc) reads the line, which dtrun does not show.
+  // The engine (local_engine.cc) reads the line, which dtrun does not show. If the whole host is
+  // lost, so is its agent. dtrun then names the host, if it notices that before this process ends.
   void Lose(RemoteStarter& remote) {
+    constexpr milliseconds kHostFirst{500};
     if (remote.ended || std::exchange(remote.lost, true) || ending_) return;
     const char* what = ShellWasKilled(remote) ? "disconnected" : "lost";
+    if (!remote.spared) std::this_thread::sleep_for(kHostFirst);
     std::fprintf(stderr, "dtrun_local: %s %d\n", what, remote.number);
     if (!remote.spared) End(static_cast<int>(ExitCode::kUnavailable));
   }
