@@ -26,7 +26,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "base/hmac_sha256.h"
@@ -438,7 +437,7 @@ void TcpWire::Connect(Peer& peer) {
   if (::connect(peer.socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
     return Fail(peer, WhyOf(errno));
   peer.handshake = std::make_unique<ClientHandshake>(job_key_, rank_, peer.rank);
-  peer.failed = Clock::now();  // when the call began
+  peer.called = Clock::now();
   Register(peer.socket.get(), static_cast<uint64_t>(peer.rank), true);
 }
 
@@ -578,7 +577,7 @@ void TcpWire::Watch(base::TimePoint now) {
   std::erase_if(guests_, [now](const auto& guest) { return now >= guest.second->deadline; });
   for (Peer& peer : peers_) {
     const bool silent = (peer.connected && SilenceOf(peer.socket.get()) >= settings_.lost_after) ||
-                        (peer.handshake != nullptr && now - peer.failed >= settings_.lost_after);
+                        (peer.handshake != nullptr && now - peer.called >= settings_.lost_after);
     if (silent) Fail(peer, "its host does not answer");
   }
 }
@@ -625,13 +624,9 @@ void TcpWire::Lose(Peer& peer) {
 
 std::unique_ptr<Communicator> CreateTcpCommunicator(
     Bootstrap& bootstrap, Engine& engine, Members members, const wire::Settings& settings) {
-  std::vector<int> all(static_cast<size_t>(bootstrap.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return wire::CreateWireCommunicator(
-      "tcp",
-      wire::MakeEndpoint(
-          std::make_unique<TcpWire>(bootstrap, engine, settings), bootstrap.size(), engine),
-      bootstrap, std::move(all), engine, std::move(members));
+  return wire::CreateWireWorld(
+      "tcp", std::make_unique<TcpWire>(bootstrap, engine, settings), bootstrap, engine,
+      std::move(members));
 }
 
 }  // namespace dtrun::ops::tcp

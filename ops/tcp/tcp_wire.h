@@ -86,8 +86,9 @@ class TcpWire : public wire::Wire {
     FileDescriptor socket;
     std::unique_ptr<ClientHandshake> handshake = nullptr;  // while this rank connects
     bool connected = false, writable = true;
-    bool flushes_later = false;  // its queue is sent at the end of Progress
-    base::TimePoint retry = {};  // of a connection that the peer has refused
+    bool flushes_later = false;   // its queue is sent at the end of Progress
+    base::TimePoint called = {};  // when the handshake began
+    base::TimePoint retry = {};   // of a connection that the peer has refused
     std::deque<Outgoing> queue = {};
     std::unordered_map<uint64_t, End> untaken = {};  // synchronous messages, by id
     uint64_t ids = 0;

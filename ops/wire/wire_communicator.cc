@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -66,27 +67,13 @@ class WireCommunicator : public Communicator {
     return collectives.count(group_->collectives + 1) != 0;
   }
   void Leave() override {
-    Endpoint& endpoint = *group_->endpoint;
-    const int self = group_->job_ranks[static_cast<size_t>(rank())];
-    const Header header(
-        {.context = group_->context,
-         .sequence = 0,
-         .bytes = 0,
-         .source = self,
-         .tags = 0,
-         .channel = Channel::kLeave,
-         .has_data = 0,
-         .call = {}},
-        {}, {}, 0);
-    const auto outbox = std::make_shared<Outbox>();
-    outbox->memory.push_back(header);
-    for (const int peer : group_->job_ranks) {
-      if (peer == self) continue;
-      ++outbox->open;
-      endpoint.wire->Send(
-          peer, Mailroom::kTag, header.memory().get(), header.envelope().bytes,
-          Wire::Mode::kBuffered, outbox, 0);
+    std::vector<int> others;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer != rank()) others.push_back(peer);
     }
+    const int self = group_->job_ranks[static_cast<size_t>(rank())];
+    SendNote(
+        *group_, std::make_shared<Outbox>(), {.channel = Channel::kLeave, .source = self}, others);
   }
   std::vector<int> Left() override {
     Endpoint& endpoint = *group_->endpoint;
@@ -184,10 +171,15 @@ class WireDriver : public Driver {
 
 }  // namespace
 
-std::shared_ptr<Endpoint> MakeEndpoint(std::unique_ptr<Wire> of_job, int size, Engine& engine) {
-  auto endpoint = std::make_shared<Endpoint>(std::move(of_job), size);
+std::unique_ptr<Communicator> CreateWireWorld(
+    const char* backend, std::unique_ptr<Wire> of_job, Bootstrap& bootstrap, Engine& engine,
+    Members members) {
+  auto endpoint = std::make_shared<Endpoint>(std::move(of_job), bootstrap.size());
   engine.AddDriver(std::make_shared<WireDriver>(endpoint));
-  return endpoint;
+  std::vector<int> all(static_cast<size_t>(bootstrap.size()));
+  std::iota(all.begin(), all.end(), 0);
+  return CreateWireCommunicator(
+      backend, std::move(endpoint), bootstrap, std::move(all), engine, std::move(members));
 }
 
 std::unique_ptr<Communicator> CreateWireCommunicator(

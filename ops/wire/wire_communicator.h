@@ -17,8 +17,11 @@ std::unique_ptr<Communicator> CreateWireCommunicator(
     const char* backend, std::shared_ptr<Endpoint> endpoint, Bootstrap& bootstrap,
     std::vector<int> job_ranks, Engine& engine, Members members);
 
-/// The endpoint of a wire that rings the engine's doorbell. The engine polls it from now on.
-std::shared_ptr<Endpoint> MakeEndpoint(std::unique_ptr<Wire> of_job, int size, Engine& engine);
+/// Collective over `bootstrap`, the ranks of the job: a communicator of all of them over a wire
+/// that rings the engine's doorbell. The engine polls the wire from now on.
+std::unique_ptr<Communicator> CreateWireWorld(
+    const char* backend, std::unique_ptr<Wire> of_job, Bootstrap& bootstrap, Engine& engine,
+    Members members);
 
 }  // namespace dtrun::ops::wire
 

@@ -161,4 +161,27 @@ void Mailroom::Ended(uint64_t slot) {
   ++arrivals->count;
 }
 
+void SendNote(
+    const Group& group, const std::shared_ptr<Outbox>& outbox, const Note& note,
+    const std::vector<int>& to) {
+  const Header header(
+      {.context = group.context,
+       .sequence = note.sequence,
+       .bytes = 0,
+       .source = note.source,
+       .tags = note.number,
+       .channel = note.channel,
+       .has_data = 0,
+       .call = {}},
+      {}, {}, note.text.size());
+  note.text.copy(header.data(group.size), note.text.size());
+  outbox->memory.push_back(header);
+  for (const int rank : to) {
+    ++outbox->open;
+    group.endpoint->wire->Send(
+        group.job_ranks[static_cast<size_t>(rank)], Mailroom::kTag, header.memory().get(),
+        header.envelope().bytes, Wire::Mode::kBuffered, outbox, 0);
+  }
+}
+
 }  // namespace dtrun::ops::wire

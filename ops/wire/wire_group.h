@@ -194,6 +194,20 @@ struct Group {
   std::vector<uint64_t> sends = {}, receives = {};  // by peer
 };
 
+/// A header without a call: what a rank tells the other ranks of a communicator outside operations.
+struct Note {
+  Channel channel = Channel::kLeave;
+  uint64_t sequence = 0;
+  int source = 0;  ///< as the receivers of this channel expect it
+  int number = 0;
+  std::string text = {};
+};
+
+/// Sends the note to the ranks `to` of the communicator. `outbox` keeps it until it has left.
+void SendNote(
+    const Group& group, const std::shared_ptr<Outbox>& outbox, const Note& note,
+    const std::vector<int>& to);
+
 }  // namespace dtrun::ops::wire
 
 #endif  // DTRUN_OPS_WIRE_WIRE_GROUP_H_

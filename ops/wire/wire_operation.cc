@@ -86,26 +86,17 @@ void WireOperation::Lose(int rank, const std::string& why) {
 void TellLoss(
     Group& group, const std::shared_ptr<Outbox>& outbox, int rank, const std::string& why) {
   if (std::exchange(group.told_loss, true)) return;
-  const std::string text = why.substr(0, 1000);
-  const Header notice(
-      {.context = group.context,
-       .sequence = 0,
-       .bytes = 0,
-       .source = group.rank,
-       .tags = rank,
-       .channel = Channel::kLoss,
-       .has_data = 0,
-       .call = {}},
-      {}, {}, text.size());
-  text.copy(notice.data(group.size), text.size());
-  outbox->memory.push_back(notice);
+  std::vector<int> others;
   for (int peer = 0; peer < group.size; ++peer) {
-    if (peer == group.rank || peer == rank) continue;
-    ++outbox->open;
-    group.endpoint->wire->Send(
-        group.job_ranks[static_cast<size_t>(peer)], Mailroom::kTag, notice.memory().get(),
-        notice.envelope().bytes, Wire::Mode::kBuffered, outbox, 0);
+    if (peer != group.rank && peer != rank) others.push_back(peer);
   }
+  SendNote(
+      group, outbox,
+      {.channel = Channel::kLoss,
+       .source = group.rank,
+       .number = rank,
+       .text = why.substr(0, 1000)},
+      others);
 }
 
 void WireOperation::Finish() {
@@ -379,27 +370,16 @@ void ReformOperation::Propose() {
   ++attempt_;
   proposed_ = true;
   asked_.clear();
-  const std::string text = TextOf(offer_, lost_);
-  const Header proposal(
-      {.context = group_->context,
-       .sequence = attempt_,
-       .bytes = 0,
-       .source = group_->rank,
-       .tags = 0,
-       .channel = Channel::kReform,
-       .has_data = 0,
-       .call = {}},
-      {}, {}, text.size());
-  text.copy(proposal.data(group_->size), text.size());
-  outbox_->memory.push_back(proposal);
   for (int rank = 0; rank < group_->size; ++rank) {
-    if (rank == group_->rank || lost_.count(rank) != 0) continue;
-    asked_.push_back(rank);
-    ++outbox_->open;
-    group_->endpoint->wire->Send(
-        group_->job_ranks[static_cast<size_t>(rank)], Mailroom::kTag, proposal.memory().get(),
-        proposal.envelope().bytes, Wire::Mode::kBuffered, outbox_, 0);
+    if (rank != group_->rank && lost_.count(rank) == 0) asked_.push_back(rank);
   }
+  SendNote(
+      *group_, outbox_,
+      {.channel = Channel::kReform,
+       .sequence = attempt_,
+       .source = group_->rank,
+       .text = TextOf(offer_, lost_)},
+      asked_);
 }
 
 // Returns true if all sets are equal.
