@@ -11,7 +11,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "base/flight_record.h"
 #include "base/text.h"
@@ -123,12 +122,7 @@ void Context::FindServers(const base::GetEnv& get) {
             get("MASTER_PORT").value_or(""),
             "'; expected an address of the first host and a port, where parameter server 0 "
             "listens"));
-  std::ifstream file(launch_->secret_file, std::ios::binary);
-  servers.secret.assign(std::istreambuf_iterator<char>(file), {});
-  if (servers.secret.size() < 32)
-    throw Error(
-        ErrorCode::kSystem,
-        Text("the job's secret cannot be read from '", launch_->secret_file, "'"));
+  servers.secret = JobSecret(*launch_);
 }
 
 // Counts the CPUs that the ranks of this host may use together, because each rank may be bound to

@@ -236,12 +236,7 @@ void NameHosts(Job& job) {
 // The secret of a job that dtrun has started on several hosts, or the trust that the user has set.
 Trust TrustOf(const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch) {
   if (!launch) return ReadTrust(get);
-  std::ifstream file(launch->secret_file, std::ios::binary);
-  Trust trust;
-  trust.secret.assign(std::istreambuf_iterator<char>(file), {});
-  if (trust.secret.size() >= 32) return trust;
-  throw Error(
-      ErrorCode::kSystem, Text("the job's secret cannot be read from '", launch->secret_file, "'"));
+  return {.secret = JobSecret(*launch), .networks = {}};
 }
 
 Job JoinAtPlace(
@@ -288,6 +283,14 @@ Job JoinThroughMpi(
 }
 
 }  // namespace
+
+std::string JobSecret(const base::LaunchEnv& launch) {
+  std::ifstream file(launch.secret_file, std::ios::binary);
+  std::string secret(std::istreambuf_iterator<char>(file), {});
+  if (secret.size() >= 32) return secret;
+  throw Error(
+      ErrorCode::kSystem, Text("the job's secret cannot be read from '", launch.secret_file, "'"));
+}
 
 Job JoinJob(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,

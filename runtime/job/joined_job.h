@@ -46,6 +46,10 @@ struct Job {
   ops::Bootstrap* bootstrap() const { return mpi != nullptr ? &mpi->bootstrap() : meeting.get(); }
 };
 
+/// The secret of a job that dtrun has started on several hosts. Throws Error kSystem if the file
+/// cannot be read.
+std::string JobSecret(const base::LaunchEnv& launch);
+
 /// Joins this process with its job. If `handle` has a communicator, the job is its processes.
 /// Otherwise it is the processes that were launched together (join_plan.h). A process that was
 /// launched alone is a world of one. Collective over these processes.
