@@ -67,6 +67,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   dup2(null, STDIN_FILENO);
   dup2(messages >= 0 ? messages : null, STDERR_FILENO);
   close(null);
+  // At its end, mpirun handles SIGPIPE no more, but may still write to a rank that has just died.
+  ::signal(SIGPIPE, SIG_IGN);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execve(argv[0], argv, environment);
   _exit(static_cast<int>(ExitCode::kNotExecutable));

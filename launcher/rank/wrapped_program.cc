@@ -65,6 +65,7 @@ struct Files {
     if (files.in >= 0) dup2(files.in, STDIN_FILENO);
     dup2(files.out, STDOUT_FILENO);
     dup2(files.err, STDERR_FILENO);
+    ::signal(SIGPIPE, SIG_DFL);  // dtrun's own processes ignore it
     sigprocmask(SIG_SETMASK, &mask, nullptr);
     execv(argv[0], argv);
     exec_errno = errno;
