@@ -237,9 +237,11 @@ DTRUN_API const char* dtrun_communicator_name(const dtrun_communicator* communic
 /// interleave.
 DTRUN_API dtrun_error* dtrun_communicator_duplicate(
     dtrun_communicator* communicator, dtrun_communicator** duplicate);
-/// After DTRUN_PEER_LOST: makes a communicator of the ranks that are left, in rank order.
-/// Collective over these ranks. Only if `tcp` or `ucx` connects the ranks; otherwise
-/// DTRUN_UNAVAILABLE. DTRUN_PEER_LOST: the other ranks have lost this rank.
+/// After DTRUN_PEER_LOST or DTRUN_TIMEOUT: makes a communicator of the ranks that are left, in rank
+/// order. Collective over these ranks. After DTRUN_TIMEOUT, a rank for which an operation has
+/// waited is left out if it does not come within half a second after the other ranks. Only if `tcp`
+/// or `ucx` connects the ranks; otherwise DTRUN_UNAVAILABLE. DTRUN_PEER_LOST: the other ranks go on
+/// without this rank.
 DTRUN_API dtrun_error* dtrun_communicator_reform(
     dtrun_communicator* communicator, dtrun_communicator** left);
 /// Makes one communicator for the ranks of each colour, ordered by key and then by rank here.

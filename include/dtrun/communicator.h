@@ -126,10 +126,11 @@ class Communicator {
     return Communicator(duplicate, Ownership::kOwned);
   }
 
-  /// After kPeerLost: a communicator of the ranks that are left, in rank order. Collective over
-  /// these ranks. If another rank is lost meanwhile, it is left out, too. The ranks are then
-  /// connected as if each were a host. Throws kUnavailable if neither `tcp` nor `ucx` connects the
-  /// ranks, kPeerLost if the other ranks have lost this rank, and kTimeout.
+  /// After kPeerLost or kTimeout: a communicator of the ranks that are left, in rank order.
+  /// Collective over these ranks. If another rank is lost meanwhile, it is left out, too. After
+  /// kTimeout, a rank for which an operation has waited is left out if it does not come within half
+  /// a second after the other ranks. Throws kUnavailable if neither `tcp` nor `ucx` connects the
+  /// ranks, kPeerLost if the other ranks go on without this rank, and kTimeout.
   Communicator Reform() {
     dtrun_communicator* left = nullptr;
     detail::Check(dtrun_communicator_reform(handle_, &left));

@@ -176,6 +176,12 @@ std::unique_ptr<Memory> BroadcastBytes(
 }
 
 std::unique_ptr<Communicator> Communicator::Reform() {
+  std::unique_ptr<Communicator> left = ReformLeft();
+  left->UseDevices(make_device_group_);
+  return left;
+}
+
+std::unique_ptr<Communicator> Communicator::ReformLeft() {
   throw Error(
       ErrorCode::kUnavailable,
       base::Text(

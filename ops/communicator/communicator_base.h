@@ -191,12 +191,15 @@ class Communicator {
   /// for those that do.
   virtual void TellLoss(const std::string& /*why*/) {}
   virtual std::string Loss() { return ""; }
+  /// Notes the ranks for which an operation has waited too long. Called under the engine's lock.
+  virtual void NoteLate(const std::vector<int>& /*ranks*/) {}
 
-  /// After kPeerLost: a communicator of the ranks that are left, in rank order. Collective over
-  /// these ranks. If another rank is lost meanwhile, it is left out, too. Throws Error kUnavailable
-  /// if the backend ends with the first lost rank, kPeerLost if the other ranks have lost this
-  /// rank, and kTimeout.
-  virtual std::unique_ptr<Communicator> Reform();
+  /// After kPeerLost or kTimeout: a communicator of the ranks that are left, in rank order.
+  /// Collective over these ranks. If another rank is lost meanwhile, it is left out, too. After
+  /// kTimeout, a rank for which an operation has waited is left out if it does not come within half
+  /// a second after the other ranks. Throws Error kUnavailable if the backend ends with the first
+  /// lost rank, kPeerLost if the other ranks go on without this rank, and kTimeout.
+  std::unique_ptr<Communicator> Reform();
 
   /// Creates a communicator of the ranks of `bootstrap`, and is collective over them. `ranks` names
   /// them as ranks of this communicator. Duplicate, Split and Subset call it.
@@ -204,6 +207,8 @@ class Communicator {
       Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) = 0;
 
  protected:
+  /// Reform, without devices. Throws kUnavailable.
+  virtual std::unique_ptr<Communicator> ReformLeft();
   /// Starts the operation. The arguments of `collective` have been checked.
   virtual Work StartChecked(Collective collective) = 0;
   /// Does a checked reduce_update or reduce_update_gather in one pass. Returns false, on all ranks,

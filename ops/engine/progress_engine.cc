@@ -68,10 +68,11 @@ void RelaxCpu() {
 }  // namespace
 
 std::string Operation::DescribeWaitFor(const std::vector<int>& missing) const {
+  const std::vector<int> awaited = missing.empty() ? Awaited() : missing;
   return base::Text(
       NameOperation(call_, sequence_, *members_), ", waits for ",
-      missing.empty() ? "other ranks to finish it"
-                      : base::Text(members_->List(missing), " to call it"));
+      awaited.empty() ? "other ranks" : members_->List(awaited),
+      missing.empty() ? " to finish it" : " to call it");
 }
 
 bool Work::Test() {
@@ -109,6 +110,15 @@ bool Work::Done() const {
 std::vector<int> Work::Missing() const {
   const bool under_way = entry_ != nullptr && !entry_->done.load(std::memory_order_acquire);
   return under_way ? entry_->operation->Missing() : std::vector<int>{};
+}
+
+std::vector<int> Work::Awaited() const {
+  if (entry_ == nullptr || entry_->done.load(std::memory_order_acquire)) return {};
+  const Operation& operation = *entry_->operation;
+  std::vector<int> ranks = operation.Missing();
+  if (ranks.empty()) ranks = operation.Awaited();
+  for (int& rank : ranks) rank = operation.members().world_ranks[static_cast<size_t>(rank)];
+  return ranks;
 }
 
 void Work::SetPurpose(std::function<std::string()> purpose) {
@@ -431,6 +441,9 @@ void Engine::Warn(size_t index, base::TimePoint now) {
 void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
   const std::string error =
       base::Text("gave up after ", Seconds(now - entry->since), " s: ", Describe(*entry, now));
+  Operation& operation = *entry->operation;
+  const std::vector<int> missing = FindMissing(operation, options_.peer_records);
+  operation.TimeIsUp(missing.empty() ? operation.Awaited() : missing);
   FailLost(entry, ErrorCode::kTimeout, error);
 }
 

@@ -41,11 +41,17 @@ class Operation {
   /// The ranks of the communicator that have not called the operation yet, as far as this rank
   /// knows.
   virtual std::vector<int> Missing() const = 0;
+  /// If no rank is missing: the ranks whose data or answer this rank needs next, as far as it
+  /// knows.
+  virtual std::vector<int> Awaited() const { return {}; }
   /// True if no peer rings the doorbell for this operation (MPI). The engine then has to poll it.
   virtual bool NeedsPolling() const { return false; }
   /// Called when a peer is lost. The operation stays as it is until the engine ends, and its parts
   /// must not touch its buffers any more.
   virtual void GiveUp() {}
+  /// Called before GiveUp if the operation has taken too long. `late`: the ranks for which it
+  /// waits.
+  virtual void TimeIsUp(const std::vector<int>& /*late*/) {}
 
   const Members& members() const { return *members_; }
   const std::shared_ptr<const Members>& shared_members() const { return members_; }
@@ -96,10 +102,12 @@ class Work {
   void Wait(Lateness& lateness);
 
   /// For an Operation that is made of parts. Done returns true if this part has finished, without
-  /// driving progress, and throws its error. Missing returns the part's missing ranks. After
+  /// driving progress, and throws its error. Missing returns the part's missing ranks. Awaited
+  /// returns, as ranks of the job, the missing ranks or else those that the part awaits. After
   /// Abandon, the part is not advanced any more, but its operation stays alive with this Work.
   bool Done() const;
   std::vector<int> Missing() const;
+  std::vector<int> Awaited() const;
   void Abandon();
 
   /// Sets a text that is added to the stall reports of this operation. `purpose` is called under

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "dtrun/error.h"
+#include "ops/communicator/communicator_setup.h"
 #include "ops/hierarchical/hierarchical_group.h"
 #include "ops/hierarchical/hierarchical_operation.h"
 #include "ops/self/self_communicator.h"
@@ -18,7 +19,7 @@ using hierarchical::HierarchicalOperation;
 class HierarchicalCommunicator : public Communicator {
  public:
   HierarchicalCommunicator(
-      std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross,
+      std::unique_ptr<Communicator> local, std::shared_ptr<Communicator> cross,
       const HostMap& hosts, const Route& route, Engine& engine, Members members)
       : Communicator(std::move(members)),
         engine_(engine),
@@ -67,9 +68,21 @@ class HierarchicalCommunicator : public Communicator {
     return group_->local->Allocate(bytes);
   }
 
-  // The shared memory of a host ends with its first lost rank. So the ranks that are left are
-  // connected as if each were a host.
-  std::unique_ptr<Communicator> Reform() override { return group_->flat->Reform(); }
+  void NoteLate(const std::vector<int>& ranks) override { group_->flat->NoteLate(ranks); }
+
+  // The ranks that are left of a host get new shared memory. A rank that is lost meanwhile makes
+  // this fail on some ranks, which form `flat` anew. The first operation of the other ranks then
+  // fails, so that they come to the same.
+  std::unique_ptr<Communicator> ReformLeft() override {
+    for (std::shared_ptr<Communicator> flat = group_->flat->Reform();;) {
+      try {
+        return Rebuild(flat);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kPeerLost) throw;
+        flat = flat->Reform();
+      }
+    }
+  }
 
   // Ranks of one host need only `local`. Ranks on different hosts need only `flat`.
   std::unique_ptr<Communicator> Create(
@@ -101,6 +114,19 @@ class HierarchicalCommunicator : public Communicator {
   }
 
  private:
+  // Collective over `flat`, the ranks that are left.
+  std::unique_ptr<Communicator> Rebuild(const std::shared_ptr<Communicator>& flat) {
+    const std::vector<int>& all = members().world_ranks;
+    std::vector<int> ranks;
+    for (const int rank : flat->members().world_ranks)
+      ranks.push_back(static_cast<int>(std::find(all.begin(), all.end(), rank) - all.begin()));
+    const HostMap hosts = group_->hosts.Subset(ranks);
+    CommunicatorBootstrap bootstrap(*flat);
+    auto local = CreateLocalPart(bootstrap, ranks, hosts, flat->members());
+    return CreateHierarchicalCommunicator(
+        std::move(local), flat, hosts, group_->route, engine_, flat->members());
+  }
+
   // Waits for all collectives. Afterwards the calling thread has the inner communicators to itself.
   void BeQuiet() {
     for (; !under_way_.empty(); under_way_.pop_front()) {
@@ -158,7 +184,7 @@ class HierarchicalCommunicator : public Communicator {
 }  // namespace
 
 std::unique_ptr<Communicator> CreateHierarchicalCommunicator(
-    std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross, const HostMap& hosts,
+    std::unique_ptr<Communicator> local, std::shared_ptr<Communicator> cross, const HostMap& hosts,
     const Route& route, Engine& engine, Members members) {
   return std::make_unique<HierarchicalCommunicator>(
       std::move(local), std::move(cross), hosts, route, engine, std::move(members));

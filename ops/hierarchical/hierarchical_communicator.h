@@ -33,7 +33,7 @@ namespace dtrun::ops {
 ///
 /// On a flat route, reductions go over `cross` alone and give its bits.
 std::unique_ptr<Communicator> CreateHierarchicalCommunicator(
-    std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross, const HostMap& hosts,
+    std::unique_ptr<Communicator> local, std::shared_ptr<Communicator> cross, const HostMap& hosts,
     const Route& route, Engine& engine, Members members);
 
 }  // namespace dtrun::ops

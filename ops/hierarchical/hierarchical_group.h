@@ -65,7 +65,7 @@ struct Group {
   std::unique_ptr<Communicator> calls;    ///< this host's ranks: exchange of the calls
   std::unique_ptr<Communicator> leaders;  ///< the first rank of each host; null on other ranks
   std::unique_ptr<Communicator> rail;     ///< one rank of each host; null on ranks without a rail
-  std::unique_ptr<Communicator> flat;     ///< all ranks
+  std::shared_ptr<Communicator> flat;     ///< all ranks
 
   StagingPool staging;
   Lane calls_lane, up_lane, across_lane, down_lane, flat_lane;

@@ -5,6 +5,7 @@
 #include "ops/hierarchical/hierarchical_operation.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -123,6 +124,17 @@ std::vector<int> HierarchicalOperation::Missing() const {
   return group_->exchange->Missing();
 }
 
+std::vector<int> HierarchicalOperation::Awaited() const {
+  std::vector<int> awaited;
+  if (phase_ != Phase::kMoving) return awaited;
+  const std::vector<int>& all = members().world_ranks;
+  for (const int rank : mover_->Awaited()) {
+    const auto found = std::find(all.begin(), all.end(), rank);
+    if (found != all.end()) awaited.push_back(static_cast<int>(found - all.begin()));
+  }
+  return awaited;
+}
+
 void HierarchicalOperation::AbandonParts() {
   if (exchange_) exchange_->Abandon();
   if (tables_) tables_->Abandon();
@@ -142,7 +154,8 @@ Operation::Progress HierarchicalMessage::Advance() {
     Collective part = collective_;
     const bool near = group_->on_this_host(part.root);
     if (near) part.root = group_->hosts.local_rank(part.root);
-    work_ = (near ? group_->local : group_->flat)->Start(std::move(part));
+    Communicator& carrier = near ? *group_->local : *group_->flat;
+    work_ = carrier.Start(std::move(part));
     started_ = true;
   }
   return work_.Done() ? Progress::kDone : Progress::kNone;
@@ -245,6 +258,18 @@ Communicator* Mover::CommunicatorOf(Step step) const {
   if (step == kUp) return group_.local.get();
   if (step == kDown) return group_.down.get();
   return plan_->flat() ? group_.flat.get() : group_.rail.get();
+}
+
+std::vector<int> Mover::Awaited() const {
+  std::set<int> ranks;
+  for (const Journey& journey : under_way_) {
+    for (const Work& work : journey.works) {
+      const std::vector<int> awaited = work.Awaited();
+      ranks.insert(awaited.begin(), awaited.end());
+    }
+    if (!ranks.empty()) break;
+  }
+  return {ranks.begin(), ranks.end()};
 }
 
 void Mover::Abandon() {

@@ -23,6 +23,8 @@ class Mover {
   /// Returns true if a step has started or ended.
   bool Advance();
   bool done() const { return first_ == plan_->chunk_count(); }
+  /// The ranks, of the job, for which the first chunk under way waits.
+  std::vector<int> Awaited() const;
   void Abandon();
 
  private:
@@ -56,7 +58,9 @@ class HierarchicalOperation : public Operation {
 
   Progress Advance() override;
   std::vector<int> Missing() const override;
+  std::vector<int> Awaited() const override;
   void GiveUp() override { AbandonParts(); }
+  void TimeIsUp(const std::vector<int>& late) override { group_->flat->NoteLate(late); }
 
  private:
   enum class Phase { kStarted, kWaitingForTurn, kComparing, kComparingTables, kMoving };

@@ -26,6 +26,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/hmac_sha256.h"
@@ -44,10 +45,11 @@ using std::chrono::seconds;
 // A process that ends loses its connections first. So this rank waits before it acts on the loss:
 // meanwhile, the launcher sees the end of the process that is to blame.
 constexpr milliseconds kCulpritFirst{300};
-constexpr seconds kFarewell{5};      // for the last messages at the end of the job
-constexpr seconds kHandshake{10};    // for a process that has connected
-constexpr seconds kLook{1};          // between two looks for silent hosts
-constexpr milliseconds kRetry{500};  // of a call that the peer has refused
+constexpr seconds kFarewell{5};         // for the last messages at the end of the job
+constexpr seconds kHandshake{10};       // for a process that has connected
+constexpr milliseconds kLook{250};      // between two looks for silent hosts
+constexpr milliseconds kDoubted{1500};  // for a call of a host that may not answer
+constexpr milliseconds kRetry{500};     // of a call that the peer has refused
 constexpr size_t kMostGuests = 256;
 constexpr size_t kStaging = 4 << 10;  // bytes; what lands here is copied once more
 constexpr int kMostPieces = 32;       // of a system call
@@ -72,11 +74,12 @@ void Prepare(int socket, seconds lost_after) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof off);
 }
 
-// How long the kernel of the peer has acknowledged nothing.
-milliseconds SilenceOf(int socket) {
+// How long the kernel of the peer has acknowledged nothing. nullopt: it has not answered the call.
+std::optional<milliseconds> SilenceOf(int socket) {
   tcp_info info = {};
   socklen_t length = sizeof info;
-  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return milliseconds(0);
+  if (info.tcpi_state == TCP_SYN_SENT) return std::nullopt;
   return milliseconds(info.tcpi_last_ack_recv);
 }
 
@@ -575,11 +578,26 @@ void TcpWire::Watch(base::TimePoint now) {
   if (now - watched_ < kLook) return;
   watched_ = now;
   std::erase_if(guests_, [now](const auto& guest) { return now >= guest.second->deadline; });
-  for (Peer& peer : peers_) {
-    const bool silent = (peer.connected && SilenceOf(peer.socket.get()) >= settings_.lost_after) ||
-                        (peer.handshake != nullptr && now - peer.called >= settings_.lost_after);
-    if (silent) Fail(peer, "its host does not answer");
-  }
+  for (const Peer& peer : peers_)
+    if (IsSilent(peer, now)) doubted_.insert(peer.place.host);
+  for (Peer& peer : peers_)
+    if (IsSilent(peer, now)) Fail(peer, "its host does not answer");
+}
+
+// If one rank of a host is silent, the others have half the time: the kernel of a host that answers
+// acknowledges something every third of it.
+bool TcpWire::IsSilent(const Peer& peer, base::TimePoint now) const {
+  const bool doubted = doubted_.count(peer.place.host) != 0;
+  const milliseconds limit = settings_.lost_after;
+  if (!HasCall(peer)) return false;
+  const std::optional<milliseconds> silence = SilenceOf(peer.socket.get());
+  if (silence) return *silence >= (doubted ? limit / 2 : limit);
+  return now - peer.called >= (doubted ? kDoubted : limit);
+}
+
+void TcpWire::Doubt(int rank) {
+  const TcpPlace& place = peers_[static_cast<size_t>(rank)].place;
+  if (place.host != peers_[static_cast<size_t>(rank_)].place.host) doubted_.insert(place.host);
 }
 
 std::string TcpWire::WhyOf(int error) {
@@ -626,7 +644,7 @@ std::unique_ptr<Communicator> CreateTcpCommunicator(
     Bootstrap& bootstrap, Engine& engine, Members members, const wire::Settings& settings) {
   return wire::CreateWireWorld(
       "tcp", std::make_unique<TcpWire>(bootstrap, engine, settings), bootstrap, engine,
-      std::move(members));
+      std::move(members), settings.relays_from);
 }
 
 }  // namespace dtrun::ops::tcp

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,6 +43,7 @@ class TcpWire : public wire::Wire {
   bool Arm() override;
   uint64_t events() const override { return events_; }
   const std::vector<wire::LostPeer>& lost() const override { return lost_; }
+  void Doubt(int rank) override;
   void Close(const wire::Listener& listener) override;
   bool usable() const override { return !closed_; }
   int largest_tag() const override { return INT32_MAX; }
@@ -138,6 +140,7 @@ class TcpWire : public wire::Wire {
   void Answer(Peer& peer, uint64_t id);
   void Enqueue(Peer& peer, Outgoing message);
 
+  bool IsSilent(const Peer& peer, base::TimePoint now) const;
   void Fail(Peer& peer, const std::string& error);
   void Lose(Peer& peer);
   static std::string WhyOf(int error);
@@ -153,7 +156,8 @@ class TcpWire : public wire::Wire {
   std::vector<char> staging_;
   std::vector<End> ended_;
   std::vector<wire::LostPeer> lost_;
-  int failed_ = 0;  // peers that have failed and are not in lost_ yet
+  std::set<std::string> doubted_;  // addresses of hosts that may not answer
+  int failed_ = 0;                 // peers that have failed and are not in lost_ yet
   base::TimePoint next_look_ = {}, watched_ = {};
   uint64_t polls_ = 0, events_ = 0;
   bool closed_ = false, reading_ = false;

@@ -13,7 +13,7 @@ std::unique_ptr<Communicator> Create(
     Bootstrap& bootstrap, Engine& engine, Members members, const wire::Settings& settings) {
   return wire::CreateWireWorld(
       "ucx", std::make_unique<ucx::UcxWire>(bootstrap, engine, settings), bootstrap, engine,
-      std::move(members));
+      std::move(members), settings.relays_from);
 }
 
 const UcxModule kModule = {.version = base::kVersion, .create = &Create};

@@ -32,6 +32,9 @@ struct Settings {
   std::string secret = {};
   /// A rank on a host that does not answer for this long is lost.
   std::chrono::seconds lost_after{30};
+  /// From this number of ranks on, headers go through relays (wire_operation.cc). 0: if the cost of
+  /// messages makes that faster.
+  int relays_from = 0;
 };
 
 /// The connections of this process to the other ranks of the job, and all of its open messages. A
@@ -80,12 +83,21 @@ class Wire {
   /// ends. Other messages to it or from it do not end any more. A wire that cannot tell which rank
   /// is lost fails as a whole instead.
   virtual const std::vector<LostPeer>& lost() const = 0;
+  /// Another rank has lost `rank`. If the reason is its host, this rank may lose the host's other
+  /// ranks sooner.
+  virtual void Doubt(int /*rank*/) {}
 
   /// Withdraws the open receives with this listener. From then on, Poll does nothing.
   virtual void Close(const Listener& listener) = 0;
   /// Whether messages can still be sent and received.
   virtual bool usable() const = 0;
 
+  /// What a small message takes: the time of a CPU at both ends, and the time on its way. For the
+  /// choice between algorithms.
+  struct Cost {
+    double cpu_us = 5, way_us = 15;
+  };
+  virtual Cost message_cost() const { return {}; }
   /// The largest tag.
   virtual int largest_tag() const = 0;
   /// The best size of a message when much data moves, in bytes.

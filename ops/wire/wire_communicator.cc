@@ -9,20 +9,14 @@
 
 #include "base/text.h"
 #include "ops/wire/wire_operation.h"
+#include "ops/wire/wire_reform.h"
 
 namespace dtrun::ops::wire {
 namespace {
 
-// The number of a new communicator, different from all others of the job: it has this rank and the
-// count of numbers that this rank has given.
-uint64_t NewContext(int job_rank, std::atomic<uint64_t>& named) {
-  constexpr int kRankBits = 24;
-  return named++ << kRankBits | static_cast<uint64_t>(job_rank);
-}
-
 // Collective: returns the number of the first rank.
-uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, std::atomic<uint64_t>& named) {
-  const uint64_t mine = NewContext(job_rank, named);
+uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, Endpoint& endpoint) {
+  const uint64_t mine = endpoint.NewContext(job_rank);
   const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
   uint64_t context = 0;
   std::memcpy(&context, bootstrap.AllGather(bytes)[0].data(), sizeof context);
@@ -44,7 +38,7 @@ class WireCommunicator : public Communicator {
     group_->size = bootstrap.size();
     group_->job_ranks = std::move(job_ranks);
     group_->context = AgreeOnContext(
-        bootstrap, group_->job_ranks[static_cast<size_t>(group_->rank)], group_->endpoint->named);
+        bootstrap, group_->job_ranks[static_cast<size_t>(group_->rank)], *group_->endpoint);
   }
 
   WireCommunicator(
@@ -73,7 +67,8 @@ class WireCommunicator : public Communicator {
     }
     const int self = group_->job_ranks[static_cast<size_t>(rank())];
     SendNote(
-        *group_, std::make_shared<Outbox>(), {.channel = Channel::kLeave, .source = self}, others);
+        *group_->endpoint, group_->context, group_->job_ranks, std::make_shared<Outbox>(),
+        {.channel = Channel::kLeave, .source = self}, others);
   }
   std::vector<int> Left() override {
     Endpoint& endpoint = *group_->endpoint;
@@ -108,14 +103,13 @@ class WireCommunicator : public Communicator {
   void TellLoss(const std::string& why) override {
     wire::TellLoss(*group_, std::make_shared<Outbox>(), -1, why);
   }
-  std::unique_ptr<Communicator> Reform() override {
-    const int self = group_->job_ranks[static_cast<size_t>(rank())];
-    const auto survivors = std::make_shared<ReformOperation::Survivors>();
+  void NoteLate(const std::vector<int>& ranks) override { group_->NoteLate(ranks); }
+  std::unique_ptr<Communicator> ReformLeft() override {
+    const auto survivors = std::make_shared<Survivors>();
     // The operations of the old members fail from now on, so this operation has other members.
     engine_
         .Start(std::make_unique<ReformOperation>(
-            group_, std::make_shared<const Members>(members()),
-            NewContext(self, group_->endpoint->named), survivors))
+            group_, std::make_shared<const Members>(members()), survivors))
         .Wait();
     auto group = std::make_shared<Group>();
     group->endpoint = group_->endpoint;
@@ -155,6 +149,7 @@ class WireDriver : public Driver {
     const std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
     if (endpoint == nullptr) return false;
     endpoint->wire->Poll(polled_);
+    AnswerLateProposals(*endpoint);
     return std::exchange(seen_, endpoint->wire->events()) != endpoint->wire->events();
   }
   base::TimePoint Look(base::TimePoint) override { return base::TimePoint::max(); }
@@ -173,8 +168,8 @@ class WireDriver : public Driver {
 
 std::unique_ptr<Communicator> CreateWireWorld(
     const char* backend, std::unique_ptr<Wire> of_job, Bootstrap& bootstrap, Engine& engine,
-    Members members) {
-  auto endpoint = std::make_shared<Endpoint>(std::move(of_job), bootstrap.size());
+    Members members, int relays_from) {
+  auto endpoint = std::make_shared<Endpoint>(std::move(of_job), bootstrap.size(), relays_from);
   engine.AddDriver(std::make_shared<WireDriver>(endpoint));
   std::vector<int> all(static_cast<size_t>(bootstrap.size()));
   std::iota(all.begin(), all.end(), 0);

@@ -18,10 +18,11 @@ std::unique_ptr<Communicator> CreateWireCommunicator(
     std::vector<int> job_ranks, Engine& engine, Members members);
 
 /// Collective over `bootstrap`, the ranks of the job: a communicator of all of them over a wire
-/// that rings the engine's doorbell. The engine polls the wire from now on.
+/// that rings the engine's doorbell. The engine polls the wire from now on. `relays_from`: see
+/// Settings.
 std::unique_ptr<Communicator> CreateWireWorld(
     const char* backend, std::unique_ptr<Wire> of_job, Bootstrap& bootstrap, Engine& engine,
-    Members members);
+    Members members, int relays_from);
 
 }  // namespace dtrun::ops::wire
 

@@ -1,6 +1,7 @@
 #include "ops/wire/wire_group.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 
@@ -129,12 +130,30 @@ void Mailroom::Post(uint64_t slot) {
 void Mailroom::Ended(uint64_t slot) {
   Header header(slots_[slot].get());
   Post(slot);
+  if (header.envelope().channel != Channel::kBundle) return Deliver(std::move(header));
+  for (std::string_view rest = header.text(); rest.size() >= sizeof(Envelope);) {
+    Header one(rest.data());
+    rest.remove_prefix(std::min(rest.size(), (one.envelope().bytes + 7) / 8 * 8));
+    Deliver(std::move(one));
+  }
+}
+
+void Mailroom::Deliver(Header header) {
   const Envelope& envelope = header.envelope();
   if (envelope.channel == Channel::kLeave) {
     left_.push_back(envelope.source);
     return;
   }
+  if (envelope.channel == Channel::kReform && results_.count(envelope.context) != 0) {
+    if (envelope.sequence > results_[envelope.context].attempt)
+      late_proposals_.emplace_back(envelope.context, envelope.source);
+    return;
+  }
   Mailbox& box = Box(envelope.context);
+  if (envelope.channel == Channel::kReformed) {
+    box.reformed = header.text();
+    return;
+  }
   if (envelope.channel == Channel::kLoss) {
     box.loss = {envelope.tags, std::string(header.text())};
     ++losses_;
@@ -151,21 +170,56 @@ void Mailroom::Ended(uint64_t slot) {
     case Channel::kCollective:
     case Channel::kLeave:
     case Channel::kLoss:
-    case Channel::kReform: break;
+    case Channel::kReform:
+    case Channel::kReformed:
+    case Channel::kBundle: break;
   }
-  std::shared_ptr<Arrivals>& arrivals = box.collectives[envelope.sequence];
+  DeliverCollective(box, std::move(header));
+}
+
+// A header may come twice if headers go through relays, and the second time after the end of its
+// operation.
+void Mailroom::DeliverCollective(Mailbox& box, Header header) {
+  const uint64_t sequence = header.envelope().sequence;
+  if (sequence <= box.started && box.collectives.count(sequence) == 0) return;
+  std::shared_ptr<Arrivals>& arrivals = box.collectives[sequence];
   if (arrivals == nullptr) arrivals = std::make_shared<Arrivals>();
-  const auto source = static_cast<size_t>(envelope.source);
+  const auto source = static_cast<size_t>(header.envelope().source);
   if (arrivals->by_rank.size() <= source) arrivals->by_rank.resize(source + 1);
+  if (arrivals->by_rank[source]) return;
   arrivals->by_rank[source] = std::move(header);
   ++arrivals->count;
 }
 
+// Direct: each rank sends p - 1 headers, which are one message on their way. Through relays: one
+// header after another, as many as the logarithm of p.
+bool Group::relays() const {
+  if (endpoint->relays_from_ranks > 0) return size >= endpoint->relays_from_ranks;
+  const Wire::Cost cost = endpoint->wire->message_cost();
+  const int rounds = std::bit_width(static_cast<unsigned>(size - 1));
+  return (size - 1) * cost.cpu_us + cost.way_us > rounds * (cost.cpu_us + cost.way_us);
+}
+
+bool Group::HeadersBringData(CollectiveKind kind) const {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather ||
+         kind == CollectiveKind::kBroadcast || base::IsMessage(kind) || !relays();
+}
+
+void Mailroom::KeepResult(uint64_t context, ReformResult result) {
+  for (const auto& [of, proposal] : Box(context).proposals)
+    if (of.first > result.attempt) late_proposals_.emplace_back(context, of.second);
+  results_.emplace(context, std::move(result));
+}
+
+std::vector<std::pair<uint64_t, int>> Mailroom::TakeLateProposals() {
+  return std::exchange(late_proposals_, {});
+}
+
 void SendNote(
-    const Group& group, const std::shared_ptr<Outbox>& outbox, const Note& note,
-    const std::vector<int>& to) {
+    Endpoint& endpoint, uint64_t context, const std::vector<int>& job_ranks,
+    const std::shared_ptr<Outbox>& outbox, const Note& note, const std::vector<int>& to) {
   const Header header(
-      {.context = group.context,
+      {.context = context,
        .sequence = note.sequence,
        .bytes = 0,
        .source = note.source,
@@ -174,12 +228,12 @@ void SendNote(
        .has_data = 0,
        .call = {}},
       {}, {}, note.text.size());
-  note.text.copy(header.data(group.size), note.text.size());
+  note.text.copy(header.data(static_cast<int>(job_ranks.size())), note.text.size());
   outbox->memory.push_back(header);
   for (const int rank : to) {
     ++outbox->open;
-    group.endpoint->wire->Send(
-        group.job_ranks[static_cast<size_t>(rank)], Mailroom::kTag, header.memory().get(),
+    endpoint.wire->Send(
+        job_ranks[static_cast<size_t>(rank)], Mailroom::kTag, header.memory().get(),
         header.envelope().bytes, Wire::Mode::kBuffered, outbox, 0);
   }
 }

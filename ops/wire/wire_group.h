@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,10 +18,20 @@
 
 namespace dtrun::ops::wire {
 
-/// The sequence that an operation's number belongs to. kLeave, kLoss and kReform are no operations.
-/// kLeave: the source starts no more operations. kLoss: the communicator has lost rank `tags`; the
-/// data is the reason, a text.
-enum class Channel : int32_t { kCollective, kSend, kReceive, kLeave, kLoss, kReform };
+/// The sequence that an operation's number belongs to. The last five are no operations. kLeave: the
+/// source starts no more operations. kLoss: the communicator has lost rank `tags`; the data is the
+/// reason, a text. kReform, kReformed: see wire_reform.cc. kBundle: the data is a sequence of
+/// headers.
+enum class Channel : int32_t {
+  kCollective,
+  kSend,
+  kReceive,
+  kLeave,
+  kLoss,
+  kReform,
+  kReformed,
+  kBundle
+};
 
 /// The fixed part of a header.
 struct Envelope {
@@ -78,9 +89,19 @@ struct LossNotice {
 /// before the communicator exists on this rank.
 struct Mailbox {
   std::unordered_map<uint64_t, std::shared_ptr<Arrivals>> collectives;  // by sequence
+  uint64_t started = 0;                                                 // the latest of them here
   std::map<std::pair<int, uint64_t>, Header> sends, receives;           // by source and sequence
   LossNotice loss = {};
   std::map<std::pair<uint64_t, int>, Header> proposals = {};  // kReform, by attempt and source
+  std::string reformed = {};                                  // kReformed; "": none
+};
+
+/// What this rank and others have agreed on when they formed a communicator anew.
+struct ReformResult {
+  uint64_t attempt = 0;
+  std::string text = {};
+  int rank = 0;                     ///< of this process, in the old communicator
+  std::vector<int> job_ranks = {};  ///< of the old communicator
 };
 
 /// The headers that an operation has sent. `open` is the number of headers that the wire needs.
@@ -104,11 +125,21 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
   Mailroom(Wire& wire, int size);
   void Open();
 
+  /// The most bytes of a message to a mailroom.
+  uint64_t slot_bytes() const { return slot_bytes_; }
+
   Mailbox& Box(uint64_t context);
   /// Removes the mailbox of a communicator that is gone, at the next call of Box. Thread-safe.
   void Drop(uint64_t context);
 
   void Ended(uint64_t slot) override;
+
+  /// Keeps the result for ranks that make a later attempt.
+  void KeepResult(uint64_t context, ReformResult result);
+  /// The proposals that have come after their communicator was formed anew: context and source.
+  /// Each is returned once.
+  std::vector<std::pair<uint64_t, int>> TakeLateProposals();
+  const ReformResult& result(uint64_t context) const { return results_.at(context); }
 
   /// The number of notices of lost ranks that have come.
   int losses() const { return losses_; }
@@ -118,11 +149,15 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
 
  private:
   void Post(uint64_t slot);
+  void Deliver(Header header);
+  static void DeliverCollective(Mailbox& box, Header header);
 
   Wire& wire_;
   uint64_t slot_bytes_;
   std::vector<std::unique_ptr<char[]>> slots_;
-  std::unordered_map<uint64_t, Mailbox> boxes_;  // by context
+  std::unordered_map<uint64_t, Mailbox> boxes_;         // by context
+  std::unordered_map<uint64_t, ReformResult> results_;  // by context of the old communicator
+  std::vector<std::pair<uint64_t, int>> late_proposals_;
   std::vector<int> left_;
   int losses_ = 0;
   std::mutex mutex_;
@@ -165,23 +200,46 @@ class Scratch {
 /// The state that all communicators of this process share. Used under the engine's lock, once there
 /// is an engine.
 struct Endpoint {
-  Endpoint(std::unique_ptr<Wire> of_job, int size)
+  /// `relays_from`: see Settings.
+  Endpoint(std::unique_ptr<Wire> of_job, int size, int relays_from = 0)
       : wire(std::move(of_job)),
         mailroom(std::make_shared<Mailroom>(*wire, size)),
-        tags(wire->largest_tag()) {
+        tags(wire->largest_tag()),
+        relays_from_ranks(relays_from) {
     mailroom->Open();
+  }
+
+  /// A number for a new communicator, different from all others of the job: it has this rank and
+  /// the count of numbers that this rank has given. Thread-safe.
+  uint64_t NewContext(int job_rank) {
+    constexpr int kRankBits = 24;
+    return named++ << kRankBits | static_cast<uint64_t>(job_rank);
   }
 
   std::unique_ptr<Wire> wire;
   std::shared_ptr<Mailroom> mailroom;
   Tags tags;
   Scratch scratch;
-  std::atomic<uint64_t> named{1};  ///< the next number for a context that this rank gives
+  int relays_from_ranks;
+  std::atomic<uint64_t> named{1};
 };
 
 /// The state that the operations of one communicator share on this rank.
 struct Group {
   ~Group() { endpoint->mailroom->Drop(context); }
+  /// Whether headers of collectives go through relays.
+  bool relays() const;
+  /// Whether headers bring data. A relayed header brings the same data to all ranks.
+  bool HeadersBringData(CollectiveKind kind) const;
+  /// Whether all of this much data of a rank for another one is in the header.
+  bool InHeader(CollectiveKind kind, uint64_t bytes) const {
+    return bytes == 0 || (HeadersBringData(kind) && bytes <= Mailroom::DataLimit(size));
+  }
+  /// Notes the ranks for which an operation has waited too long. Later operations waited for the
+  /// first, so their ranks do not count.
+  void NoteLate(const std::vector<int>& ranks) {
+    if (late.empty()) late.insert(ranks.begin(), ranks.end());
+  }
 
   std::shared_ptr<Endpoint> endpoint;
   std::shared_ptr<const Members> members;
@@ -189,6 +247,7 @@ struct Group {
   int rank = 0, size = 1;
   std::vector<int> job_ranks;  ///< by rank
   bool told_loss = false;      ///< this rank has sent its notice of a lost rank
+  std::set<int> late = {};     ///< the ranks for which an operation has waited too long
   // The operations started so far. The communicator's thread counts them.
   uint64_t collectives = 0;
   std::vector<uint64_t> sends = {}, receives = {};  // by peer
@@ -203,10 +262,11 @@ struct Note {
   std::string text = {};
 };
 
-/// Sends the note to the ranks `to` of the communicator. `outbox` keeps it until it has left.
+/// Sends the note to the ranks `to` of the communicator with this context and these ranks. `outbox`
+/// keeps it until it has left.
 void SendNote(
-    const Group& group, const std::shared_ptr<Outbox>& outbox, const Note& note,
-    const std::vector<int>& to);
+    Endpoint& endpoint, uint64_t context, const std::vector<int>& job_ranks,
+    const std::shared_ptr<Outbox>& outbox, const Note& note, const std::vector<int>& to);
 
 }  // namespace dtrun::ops::wire
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "ops/wire/wire_transfer.h"
 
@@ -29,6 +30,13 @@ class MoveTransfer : public Transfer {
     for (size_t i = 0; i < streams_.size(); ++i) Fill(i);
   }
   bool Done() const override { return left_ == 0; }
+  std::vector<int> Awaited() const override {
+    std::set<int> peers;
+    for (const Stream& stream : streams_) {
+      if (stream.open > 0) peers.insert(stream.peer);
+    }
+    return {peers.begin(), peers.end()};
+  }
 
  private:
   void Handle(uint64_t key) override {
@@ -98,7 +106,7 @@ void AddOutgoing(const Agreed& agreed, std::vector<Stream>& streams) {
     const int destination = (agreed.rank() + i) % agreed.size();
     const Range range = agreed.calls().InInput(agreed.rank(), destination);
     const uint64_t bytes = range.count * agreed.element();
-    if (FitsHeader(bytes, agreed.size())) continue;
+    if (agreed.InHeader(bytes)) continue;
     char* data = At(agreed.collective.input, range, agreed);
     streams.push_back({.sends = true, .peer = destination, .data = data, .bytes = bytes});
   }
@@ -118,7 +126,7 @@ std::shared_ptr<Transfer> MoveMessage(Agreed agreed) {
   const Collective& collective = agreed.collective;
   const bool sends = collective.kind == CollectiveKind::kSend;
   const Buffer& buffer = sends ? collective.input : collective.output;
-  if (FitsHeader(buffer.bytes(), agreed.size())) {
+  if (agreed.InHeader(buffer.bytes())) {
     if (!sends && buffer.count > 0) {
       std::memcpy(buffer.data, agreed.DataFrom(collective.root), buffer.bytes());
     }

@@ -1,7 +1,8 @@
 // An operation uses only messages of bytes that do not block, and begins with headers. Each rank
 // immediately sends one header, with its call, to each other rank. If the data for that rank is
-// small, the header also holds the data. When all headers have come, every rank knows the calls of
-// all ranks. So all ranks find the same disagreement, or none. Then the rest of the data moves
+// small, the header also holds the data. In large communicators, headers go through relays instead:
+// that takes more steps, but fewer messages. When all headers have come, every rank knows the calls
+// of all ranks. So all ranks find the same disagreement, or none. Then the rest of the data moves
 // (wire_transfer.cc, wire_move.cc). By then, each sender and receiver knows that the other has
 // started the operation. A small operation takes the time of one message. A large operation takes
 // one message more than its data needs.
@@ -22,6 +23,12 @@ namespace dtrun::ops::wire {
 
 using base::Text;
 
+namespace {
+
+constexpr std::chrono::seconds kRelayPatience{1};
+
+}  // namespace
+
 WireOperation::WireOperation(
     std::shared_ptr<Group> group, Collective collective, Channel channel, uint64_t sequence)
     : Operation(group->members, sequence, CallOf(collective, group->rank)),
@@ -37,6 +44,7 @@ Operation::Progress WireOperation::Advance() {
   group_->endpoint->wire->Poll(polled_);
   CheckLost();
   if (!agreed_) {
+    Spread();
     if (!AllCame() || outbox_->open > 0) return Progress::kNone;
     try {
       transfer_ = Agree();
@@ -91,12 +99,17 @@ void TellLoss(
     if (peer != group.rank && peer != rank) others.push_back(peer);
   }
   SendNote(
-      group, outbox,
+      *group.endpoint, group.context, group.job_ranks, outbox,
       {.channel = Channel::kLoss,
        .source = group.rank,
        .number = rank,
        .text = why.substr(0, 1000)},
       others);
+}
+
+std::vector<int> WireOperation::Awaited() const {
+  const bool moves = transfer_ != nullptr && !transfer_->Done();
+  return moves ? transfer_->Awaited() : std::vector<int>{};
 }
 
 void WireOperation::Finish() {
@@ -156,14 +169,13 @@ Range Brings(const Calls& calls, const Call& call, int source, int destination) 
   }
 }
 
-// Whether `destination` must receive data outside the headers, as far as its own call says.
-bool TakesMore(const Calls& calls, const Call& call, int size, int destination) {
+// Whether this rank must receive data outside the headers, as far as its own call says.
+bool TakesMore(const Calls& calls, const Call& call, const Group& group) {
   const uint64_t element = SizeOf(static_cast<DType>(call.dtype));
-  if (Combines(static_cast<CollectiveKind>(call.kind))) {
-    return !FitsHeader(call.count * element, size);
-  }
-  for (int source = 0; source < size; ++source) {
-    if (!FitsHeader(calls.InOutput(source, destination).count * element, size)) return true;
+  const auto kind = static_cast<CollectiveKind>(call.kind);
+  if (Combines(kind)) return !group.InHeader(kind, call.count * element);
+  for (int source = 0; source < group.size; ++source) {
+    if (!group.InHeader(kind, calls.InOutput(source, group.rank).count * element)) return true;
   }
   return false;
 }
@@ -179,24 +191,87 @@ void CollectiveOperation::Post() {
   // Assumes that all ranks have made the same call as this rank.
   const std::vector<Called> alike(p, OwnCalled());
   const Calls calls(alike.data(), size);
-  if (TakesMore(calls, call(), size, rank)) TakeTags();
-  std::shared_ptr<Arrivals>& arrivals = mailbox().collectives[sequence()];
+  if (TakesMore(calls, call(), group())) TakeTags();
+  Mailbox& box = mailbox();
+  box.started = std::max(box.started, sequence());
+  std::shared_ptr<Arrivals>& arrivals = box.collectives[sequence()];
   if (arrivals == nullptr) arrivals = std::make_shared<Arrivals>();
   arrivals_ = arrivals;
   arrivals_->by_rank.resize(p);
-  arrivals_->by_rank[static_cast<size_t>(rank)] = OwnHeader(false, 0);
-  ++arrivals_->count;
-  for (int i = 1; i < size; ++i) {
-    const int peer = (rank + i) % size;
+  const auto header_for = [&](int peer) {
     const Range range = Brings(calls, call(), rank, peer);
     const uint64_t bytes = range.count * element();
-    const bool fits = FitsHeader(bytes, size);
-    const Header header = OwnHeader(fits, fits ? bytes : 0);
+    const CollectiveKind kind = collective().kind;
+    const bool fits = group().HeadersBringData(kind) && group().InHeader(kind, bytes);
+    Header header = OwnHeader(fits, fits ? bytes : 0);
     if (fits && bytes > 0) {
       const char* input = static_cast<const char*>(collective().input.data);
       std::memcpy(header.data(size), input + range.begin * element(), bytes);
     }
-    SendHeader(header, peer);
+    return header;
+  };
+  relays_ = group().relays();
+  arrivals_->by_rank[static_cast<size_t>(rank)] =
+      relays_ ? header_for((rank + 1) % size) : OwnHeader(false, 0);
+  ++arrivals_->count;
+  for (int i = 1; !relays_ && i < size; ++i)
+    SendHeader(header_for((rank + i) % size), (rank + i) % size);
+}
+
+// Relays: in the round of distance d = 1, 2, 4, ..., this rank has the headers of the d ranks from
+// itself on, and sends them to the rank d places before it (Bruck et al., "Efficient algorithms for
+// all-to-all communications in multiport message-passing systems", 1997).
+void CollectiveOperation::Spread() {
+  if (!relays_) return;
+  const int size = group().size, rank = group().rank;
+  const auto& headers = arrivals_->by_rank;
+  const auto at = [&](int distance) { return static_cast<size_t>((rank + distance) % size); };
+  while (have_ < size && headers[at(have_)]) ++have_;
+  for (; distance_ < size; distance_ *= 2) {
+    const int count = std::min(distance_, size - distance_);
+    if (have_ < count) break;
+    std::vector<Header> bundle;
+    for (int i = 0; i < count; ++i) bundle.push_back(headers[at(i)]);
+    SendBundle(bundle, (rank + size - distance_) % size);
+  }
+  if (have_ == size || told_) return;
+  // A rank that is late, or lost, keeps the headers of others back. After a while, all ranks tell
+  // all others that they have come. So reports name the right ranks.
+  const auto now = std::chrono::steady_clock::now();
+  if (posted_at_ == decltype(posted_at_)()) posted_at_ = now;
+  if (now - posted_at_ < kRelayPatience) return;
+  told_ = true;
+  for (int i = 1; i < size; ++i) SendHeader(headers[at(0)], (rank + i) % size);
+}
+
+void CollectiveOperation::SendBundle(const std::vector<Header>& headers, int peer) {
+  const uint64_t most = group().endpoint->mailroom->slot_bytes() - sizeof(Envelope);
+  const auto padded = [](const Header& header) { return (header.envelope().bytes + 7) / 8 * 8; };
+  for (size_t first = 0; first < headers.size();) {
+    uint64_t bytes = 0;
+    size_t last = first;
+    while (last < headers.size() && bytes + padded(headers[last]) <= most)
+      bytes += padded(headers[last++]);
+    if (last - first < 2) {
+      SendHeader(headers[first++], peer);
+      continue;
+    }
+    const Header bundle(
+        {.context = group().context,
+         .sequence = sequence(),
+         .bytes = 0,
+         .source = group().rank,
+         .tags = 0,
+         .channel = Channel::kBundle,
+         .has_data = 0,
+         .call = {}},
+        {}, {}, bytes);
+    char* data = bundle.data(group().size);
+    for (; first < last; ++first) {
+      std::memcpy(data, headers[first].memory().get(), headers[first].envelope().bytes);
+      data += padded(headers[first]);
+    }
+    SendHeader(bundle, peer);
   }
 }
 
@@ -233,7 +308,7 @@ std::shared_ptr<Transfer> CollectiveOperation::Agree() {
   if (Combines(collective().kind)) return Combine(std::move(agreed));
   if (base::OnlyMeets(collective().kind)) return nullptr;
   const bool broadcast = collective().kind == CollectiveKind::kBroadcast && size > 1;
-  if (broadcast && !FitsHeader(call().count * element(), size)) return Broadcast(std::move(agreed));
+  if (broadcast && !agreed.InHeader(call().count * element())) return Broadcast(std::move(agreed));
   return Move(std::move(agreed));
 }
 
@@ -257,7 +332,7 @@ std::map<std::pair<int, uint64_t>, Header>& MessageOperation::headers() const {
 
 void MessageOperation::Post() {
   const uint64_t bytes = call().count * element();
-  const bool fits = FitsHeader(bytes, group().size);
+  const bool fits = group().InHeader(collective().kind, bytes);
   if (!sends() && !fits) TakeTags();
   const bool brings = sends() && fits;
   own_ = OwnHeader(brings, brings ? bytes : 0);
@@ -299,122 +374,6 @@ std::shared_ptr<Transfer> MessageOperation::Agree() {
   agreed.headers[static_cast<size_t>(group().rank)] = own_;
   agreed.headers[static_cast<size_t>(collective().root)] = other;
   return MoveMessage(std::move(agreed));
-}
-
-// --- the ranks that are left --------------------------------------------------------------------
-
-// In each attempt, every rank sends the set of lost ranks that it knows to all other ranks that it
-// does not take for lost. If all sets are equal, the ranks agree. Otherwise, and if a rank is lost
-// before its set has come, the ranks try again with the union of the sets. The set only grows, so
-// there are at most as many attempts as ranks.
-
-namespace {
-
-// A proposal: the offered context, then the lost ranks.
-std::string TextOf(uint64_t offer, const std::set<int>& lost) {
-  std::string text(reinterpret_cast<const char*>(&offer), sizeof offer);
-  for (const int32_t rank : lost) text.append(reinterpret_cast<const char*>(&rank), sizeof rank);
-  return text;
-}
-
-uint64_t OfferIn(std::string_view text) {
-  uint64_t offer = 0;
-  std::memcpy(&offer, text.data(), sizeof offer);
-  return offer;
-}
-
-std::set<int> LostIn(std::string_view text) {
-  std::set<int> lost;
-  for (size_t at = sizeof(uint64_t); at + sizeof(int32_t) <= text.size(); at += sizeof(int32_t)) {
-    int32_t rank = 0;
-    std::memcpy(&rank, text.data() + at, sizeof rank);
-    lost.insert(rank);
-  }
-  return lost;
-}
-
-}  // namespace
-
-ReformOperation::ReformOperation(
-    std::shared_ptr<Group> group, std::shared_ptr<const Members> members, uint64_t offer,
-    std::shared_ptr<Survivors> survivors)
-    : Operation(std::move(members), 1, CallOf({.kind = CollectiveKind::kBarrier}, group->rank)),
-      group_(std::move(group)),
-      offer_(offer),
-      survivors_(std::move(survivors)) {}
-
-Operation::Progress ReformOperation::Advance() {
-  group_->endpoint->wire->Poll(polled_);
-  LookForLost();
-  if (!proposed_) Propose();
-  if (!Missing().empty()) {
-    const bool in_vain = std::any_of(
-        asked_.begin(), asked_.end(), [this](int rank) { return lost_.count(rank) != 0; });
-    if (in_vain) proposed_ = false;
-    return in_vain ? Progress::kSome : Progress::kNone;
-  }
-  return Compare() ? Progress::kDone : Progress::kSome;
-}
-
-void ReformOperation::LookForLost() {
-  for (const LostPeer& peer : group_->endpoint->wire->lost()) {
-    const auto& ranks = group_->job_ranks;
-    const auto found = std::find(ranks.begin(), ranks.end(), peer.rank);
-    if (found != ranks.end()) lost_.insert(static_cast<int>(found - ranks.begin()));
-  }
-  const Mailbox& box = group_->endpoint->mailroom->Box(group_->context);
-  if (box.loss.lost_rank >= 0) lost_.insert(box.loss.lost_rank);
-}
-
-void ReformOperation::Propose() {
-  ++attempt_;
-  proposed_ = true;
-  asked_.clear();
-  for (int rank = 0; rank < group_->size; ++rank) {
-    if (rank != group_->rank && lost_.count(rank) == 0) asked_.push_back(rank);
-  }
-  SendNote(
-      *group_, outbox_,
-      {.channel = Channel::kReform,
-       .sequence = attempt_,
-       .source = group_->rank,
-       .text = TextOf(offer_, lost_)},
-      asked_);
-}
-
-// Returns true if all sets are equal.
-bool ReformOperation::Compare() {
-  const auto& proposals = group_->endpoint->mailroom->Box(group_->context).proposals;
-  const std::set<int> mine = LostIn(outbox_->memory.back().text());
-  uint64_t context = offer_;
-  bool equal = true;
-  for (const int rank : asked_) {
-    const std::string_view text = proposals.at({attempt_, rank}).text();
-    const std::set<int> others = LostIn(text);
-    equal &= others == mine;
-    lost_.insert(others.begin(), others.end());
-    if (rank == asked_.front() && rank < group_->rank) context = OfferIn(text);
-  }
-  if (lost_.count(group_->rank) != 0)
-    throw Error(ErrorCode::kPeerLost, "the other ranks have lost this rank, and go on without it");
-  if (!equal) {
-    proposed_ = false;
-    return false;
-  }
-  survivors_->context = context;
-  for (int rank = 0; rank < group_->size; ++rank) {
-    if (mine.count(rank) == 0) survivors_->ranks.push_back(rank);
-  }
-  return true;
-}
-
-std::vector<int> ReformOperation::Missing() const {
-  const auto& proposals = group_->endpoint->mailroom->Box(group_->context).proposals;
-  std::vector<int> missing;
-  for (const int rank : asked_) {
-    if (proposals.count({attempt_, rank}) == 0) missing.push_back(rank);
-  }
-  return missing;
 }
 
 }  // namespace dtrun::ops::wire

@@ -1,9 +1,9 @@
 #ifndef DTRUN_OPS_WIRE_WIRE_OPERATION_H_
 #define DTRUN_OPS_WIRE_WIRE_OPERATION_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -27,12 +27,16 @@ class WireOperation : public Operation {
 
   Progress Advance() final;
   bool NeedsPolling() const final { return group_->endpoint->wire->needs_polling(); }
+  std::vector<int> Awaited() const final;
+  void TimeIsUp(const std::vector<int>& late) final { group_->NoteLate(late); }
 
  protected:
   /// Sends this rank's header to the ranks that need it, and finds the place where their headers
   /// arrive.
   virtual void Post() = 0;
   virtual bool AllCame() const = 0;
+  /// Sends on headers that have come.
+  virtual void Spread() {}
   /// True if the header of `rank`, a rank of the communicator, is needed and has not come.
   virtual bool Awaits(int rank) const = 0;
   /// Removes the operation's headers from the mailbox. No more of them arrive.
@@ -84,8 +88,13 @@ class CollectiveOperation : public WireOperation {
   bool Awaits(int rank) const override;
   void Forget() override;
   std::shared_ptr<Transfer> Agree() override;
+  void Spread() override;
+  void SendBundle(const std::vector<Header>& headers, int peer);
 
   std::shared_ptr<Arrivals> arrivals_;
+  bool relays_ = false, told_ = false;
+  int have_ = 1, distance_ = 1;
+  std::chrono::steady_clock::time_point posted_at_ = {};
 };
 
 /// One side of a message between two ranks.
@@ -108,39 +117,6 @@ class MessageOperation : public WireOperation {
   static uint64_t NextSequence(Group& group, const Collective& collective);
 
   Header own_;
-};
-
-/// How the ranks that are left of a communicator agree which ranks these are.
-class ReformOperation : public Operation {
- public:
-  struct Survivors {
-    std::vector<int> ranks;  ///< of the old communicator, in rank order
-    uint64_t context = 0;    ///< of the new communicator
-  };
-  /// `members` describes the old communicator, but is another object. `offer` is an unused context,
-  /// which the new communicator may take. `survivors` is filled in when the operation is done.
-  ReformOperation(
-      std::shared_ptr<Group> group, std::shared_ptr<const Members> members, uint64_t offer,
-      std::shared_ptr<Survivors> survivors);
-
-  Progress Advance() override;
-  std::vector<int> Missing() const override;
-  bool NeedsPolling() const override { return group_->endpoint->wire->needs_polling(); }
-
- private:
-  void LookForLost();
-  void Propose();
-  bool Compare();
-
-  std::shared_ptr<Group> group_;
-  uint64_t offer_;
-  std::shared_ptr<Survivors> survivors_;
-  std::set<int> lost_;
-  uint64_t attempt_ = 0;
-  std::vector<int> asked_;  // the ranks whose proposals this attempt needs
-  bool proposed_ = false;
-  uint64_t polled_ = 0;
-  std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
 };
 
 }  // namespace dtrun::ops::wire

@@ -1,6 +1,7 @@
 #include "ops/wire/wire_transfer.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "ops/reduce/reduce.h"
 
@@ -40,20 +41,14 @@ void Transfer::Receive(int peer, int tag, char* data, uint64_t bytes, uint64_t k
 // place as long as it has open messages. Each place has one tag for each step, so pieces may end in
 // any order.
 
-namespace {
-
-constexpr uint64_t kWhats = 4, kPeers = uint64_t{1} << 32;
-
-}  // namespace
-
 void PiecesTransfer::SendSlice(
     Piece& piece, What what, int peer, const char* data, uint64_t bytes) {
   if (bytes == 0) return;
   ++piece.open;
   const uint64_t slot = SlotOf(piece), step = what == What::kToOwner ? 0 : 1;
-  Send(
-      peer, static_cast<int>(2 * slot + step), data, bytes,
-      (slot * kPeers + static_cast<uint64_t>(peer)) * kWhats + static_cast<uint64_t>(what));
+  const uint64_t key = KeyOf(piece, peer, what);
+  open_[key] = true;
+  Send(peer, static_cast<int>(2 * slot + step), data, bytes, key);
 }
 
 void PiecesTransfer::ReceiveSlice(Piece& piece, What what, int peer, char* data, uint64_t bytes) {
@@ -61,17 +56,32 @@ void PiecesTransfer::ReceiveSlice(Piece& piece, What what, int peer, char* data,
   ++piece.open;
   const uint64_t slot = SlotOf(piece), step = what == What::kAtOwner ? 0 : 1;
   if (step == 0) ++piece.arriving;
-  Receive(
-      peer, static_cast<int>(2 * slot + step), data, bytes,
-      (slot * kPeers + static_cast<uint64_t>(peer)) * kWhats + static_cast<uint64_t>(what));
+  const uint64_t key = KeyOf(piece, peer, what);
+  open_[key] = true;
+  Receive(peer, static_cast<int>(2 * slot + step), data, bytes, key);
 }
 
 void PiecesTransfer::Handle(uint64_t key) {
-  Piece& piece = ring_[key / kWhats / kPeers];
+  const auto peers = static_cast<uint64_t>(size());
+  Piece& piece = ring_[key / kWhats / peers];
   const auto what = static_cast<What>(key % kWhats);
+  open_[key] = false;
   --piece.open;
   if (what == What::kAtOwner) --piece.arriving;
-  HandlePiece(piece, what, static_cast<int>(key / kWhats % kPeers));
+  HandlePiece(piece, what, static_cast<int>(key / kWhats % peers));
+}
+
+// The second step of a peer may wait for the first step of another one, so the first step counts.
+std::vector<int> PiecesTransfer::Awaited() const {
+  std::vector<int> first, second;
+  if (retired_ == started_) return first;
+  const Piece& oldest = ring_[retired_ % window_];
+  const auto is_open = [&](int peer, What what) { return open_[KeyOf(oldest, peer, what)]; };
+  for (int peer = 0; peer < size(); ++peer) {
+    if (is_open(peer, What::kToOwner) || is_open(peer, What::kAtOwner)) first.push_back(peer);
+    if (is_open(peer, What::kResultOut) || is_open(peer, What::kResultIn)) second.push_back(peer);
+  }
+  return first.empty() ? second : first;
 }
 
 void PiecesTransfer::HandledAll() {
@@ -191,7 +201,8 @@ class Slices {
         element_(agreed.element()),
         capacity_(agreed.message_bytes() / element_),
         shares_(agreed.collective.kind == CollectiveKind::kReduceScatter),
-        count_(agreed.own_call().count) {
+        count_(agreed.own_call().count),
+        in_header_([&agreed](uint64_t bytes) { return agreed.InHeader(bytes); }) {
     uint64_t longest = shares_ ? 0 : (count_ + p_ - 1) / p_;
     for (int r = 0; shares_ && r < agreed.size(); ++r) longest = std::max(longest, Share(r).count);
     pieces_ = (longest + capacity_ - 1) / capacity_;
@@ -219,13 +230,14 @@ class Slices {
   // Empty if the share went in the headers.
   Range Share(int rank) const {
     const Range share = calls_.Share(rank);
-    return FitsHeader(share.count * element_, static_cast<int>(p_)) ? Range{} : share;
+    return in_header_(share.count * element_) ? Range{} : share;
   }
 
   Calls calls_;
   uint64_t p_, element_, capacity_;
   bool shares_;
   uint64_t count_, pieces_, stride_;
+  std::function<bool(uint64_t bytes)> in_header_;
 };
 
 class CombineTransfer : public PiecesTransfer {
@@ -329,7 +341,7 @@ Range OwnFromHeaders(const Agreed& agreed) {
 void CombineHeaders(const Agreed& agreed) {
   const Collective& collective = agreed.collective;
   const Range own = OwnFromHeaders(agreed);
-  if (own.count == 0 || !FitsHeader(own.count * agreed.element(), agreed.size())) return;
+  if (own.count == 0 || !agreed.InHeader(own.count * agreed.element())) return;
   std::vector<const void*> inputs;
   for (int r = 0; r < agreed.size(); ++r) inputs.push_back(agreed.DataFrom(r));
   inputs[static_cast<size_t>(agreed.rank())] =
@@ -344,7 +356,7 @@ void CombineHeaders(const Agreed& agreed) {
 
 std::shared_ptr<Transfer> Combine(Agreed agreed) {
   const bool whole = agreed.collective.kind != CollectiveKind::kReduceScatter;
-  const bool small = FitsHeader(agreed.own_call().count * agreed.element(), agreed.size());
+  const bool small = agreed.InHeader(agreed.own_call().count * agreed.element());
   if (small || !whole) CombineHeaders(agreed);
   if (small) return nullptr;
   return std::make_shared<CombineTransfer>(std::move(agreed));

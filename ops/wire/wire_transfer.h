@@ -23,12 +23,11 @@ struct Agreed {
   const Call& own_call() const { return headers[static_cast<size_t>(rank())].envelope().call; }
   uint64_t element() const { return SizeOf(static_cast<DType>(own_call().dtype)); }
   Calls calls() const { return {called.data(), size()}; }
+  /// Whether the headers of this collective bring this many bytes of a rank to another one.
+  bool InHeader(uint64_t bytes) const { return group->InHeader(collective.kind, bytes); }
   /// The data in the header of `rank`; null if the header has no data for this rank.
   const char* DataFrom(int rank) const;
 };
-
-/// Whether this many bytes travel in a header.
-inline bool FitsHeader(uint64_t bytes, int size) { return bytes <= Mailroom::DataLimit(size); }
 
 /// The most bytes that a rank has under way, in or out: several times the amount that a wire
 /// carries while a rank is not running.
@@ -47,6 +46,8 @@ class Transfer : public Listener, public std::enable_shared_from_this<Transfer> 
   virtual bool Done() const = 0;
   /// Gives borrowed memory back. Only after Done().
   virtual void Release() {}
+  /// The ranks whose data or answer this rank needs next.
+  virtual std::vector<int> Awaited() const = 0;
 
   void Ended(uint64_t key) final { ended_.push_back(key); }
 
@@ -81,6 +82,7 @@ class PiecesTransfer : public Transfer {
 
   void Start() override { HandledAll(); }
   bool Done() const override { return retired_ == pieces_; }
+  std::vector<int> Awaited() const override;
 
  protected:
   /// The role of a message on this rank.
@@ -95,6 +97,7 @@ class PiecesTransfer : public Transfer {
     pieces_ = pieces;
     window_ = window;
     ring_.resize(window);
+    open_.resize(window * static_cast<uint64_t>(size()) * kWhats);
   }
   uint64_t window() const { return window_; }
   uint64_t SlotOf(const Piece& piece) const { return piece.index % window_; }
@@ -107,12 +110,20 @@ class PiecesTransfer : public Transfer {
   void ReceiveSlice(Piece& piece, What what, int peer, char* data, uint64_t bytes);
 
  private:
+  static constexpr uint64_t kWhats = 4;
+
+  // The number of a message among those of all places of the ring.
+  uint64_t KeyOf(const Piece& piece, int peer, What what) const {
+    const uint64_t place = SlotOf(piece) * static_cast<uint64_t>(size());
+    return (place + static_cast<uint64_t>(peer)) * kWhats + static_cast<uint64_t>(what);
+  }
   void Handle(uint64_t key) override;
   void HandledAll() override;
 
   uint64_t pieces_ = 0, window_ = 1;
   uint64_t started_ = 0, retired_ = 0;
   std::vector<Piece> ring_;
+  std::vector<bool> open_;  // messages, by key
 };
 
 /// Each of these functions first finishes the data in the headers. It returns null if there is no

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/models/idx_files.h"
 #include "tests/multihost/rig.h"
@@ -88,6 +90,59 @@ TEST_CASE("dtrun without MPI on any host trains as Open MPI does") {
     REQUIRE(found.size() == expected.size());
     for (size_t i = 0; i < found.size(); ++i) {
       CAPTURE(options, i);
+      CHECK(std::abs(found[i].get<double>() - expected[i].get<double>()) < 1e-5);
+    }
+  }
+}
+
+// Ways to start ranks on h1 and h2 without dtrun. $1 is the command of a rank; it contains no
+// single quotes. Each way says what it needs, if that is not installed.
+const std::vector<std::pair<std::string, std::string>> kStarters = {
+    {"TF_CONFIG",
+     "task() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET "
+     "TF_CONFIG='{\\\"cluster\\\": {\\\"worker\\\": [\\\"h1:4000\\\", \\\"h2:4000\\\"]}, "
+     "\\\"task\\\": {\\\"type\\\": \\\"worker\\\", \\\"index\\\": $2}}' $3\"; }; "
+     "start() { task h1 0 \"$1\" & task h2 1 \"$1\" && wait $!; }; "},
+    {"mpiexec.hydra",
+     "start() { mpiexec.hydra -launcher ssh -hosts h1,h2 -ppn 1 -n 2 -genv MASTER_ADDR h1 -genv "
+     "MASTER_PORT 29500 -genv DTRUN_JOB_SECRET $DTRUN_JOB_SECRET $1; }; "},
+    {"torchrun",
+     "node() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET $torchrun --nnodes 2 "
+     "--node-rank $2 --nproc-per-node 1 --master-addr h1 --master-port 29500 --no-python $3\"; }; "
+     "start() { node h1 0 \"$1\" & node h2 1 \"$1\" && wait $!; }; torchrun=$(command -v "
+     "torchrun); "},
+};
+
+TEST_CASE("ranks that others start on two hosts train as under mpirun") {
+  if (Skipped()) return;
+  TemporaryFolder folder;
+  WriteToySet(folder, 400);
+  const std::string file = folder / "result.json";
+  const std::string train =
+      "models/cnn_fmnist --threads 1 --data-dir " + folder.path() +
+      " --optimizer sgd --learning-rate 0.05 --global-batch-size 24 --max-steps 20 --verbose 0 "
+      "--log-steps --json " +
+      file;
+  const auto losses = [&](const std::string& script) {
+    const CommandResult result = Run(ScriptOnHosts(script));
+    CAPTURE(script, result.out, result.err);
+    REQUIRE(result.exit_code == 0);
+    return nlohmann::json::parse(std::ifstream(file)).at("steps");
+  };
+  const nlohmann::json expected =
+      losses("exec launcher/dtrun --tag none --transport mpi -H h1:1,h2:1 " + train);
+  REQUIRE(expected.size() == 20);
+  for (const auto& [program, start] : kStarters) {
+    if (program != "TF_CONFIG" && Run({.argv = {"which", program}}).exit_code != 0) {
+      std::printf("SKIPPED: %s is not installed\n", program.c_str());
+      continue;
+    }
+    const nlohmann::json found = losses(
+        "export DTRUN_JOB_SECRET=0123456789abcdef0123456789abcdef; " + start + "start \"" + train +
+        "\"");
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      CAPTURE(program, i);
       CHECK(std::abs(found[i].get<double>() - expected[i].get<double>()) < 1e-5);
     }
   }

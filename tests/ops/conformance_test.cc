@@ -43,6 +43,13 @@ std::unique_ptr<Communicator> CreateTcp(Bootstrap& bootstrap, Engine& engine) {
       bootstrap, engine, Members::World(bootstrap.size()), {.address = "127.0.0.1"});
 }
 
+// Headers go through relays, as they do among many ranks.
+std::unique_ptr<Communicator> CreateRelayedTcp(Bootstrap& bootstrap, Engine& engine) {
+  return dtrun::ops::tcp::CreateTcpCommunicator(
+      bootstrap, engine, Members::World(bootstrap.size()),
+      {.address = "127.0.0.1", .relays_from = 2});
+}
+
 // Shared memory within hosts that exist in name only, and `kCross` between them.
 template <std::unique_ptr<Communicator> (*kCross)(Bootstrap&, Engine&)>
 std::unique_ptr<Communicator> CreateOverHosts(Bootstrap& bootstrap, Engine& engine) {
@@ -69,6 +76,7 @@ const Backend kBackends[] = {
     {"shm", {1, 2, 3, 4, 8}, true, CreateShm},
     {"hierarchical", {2, 3, 4, 6}, false, CreateOverHosts<CreateShm>},
     {"tcp", {2, 3, 4, 8}, true, CreateTcp, true},
+    {"tcp through relays", {2, 3, 5, 8}, true, CreateRelayedTcp, true},
     {"hierarchical over tcp", {3, 4, 6}, false, CreateOverHosts<CreateTcp>, true},
 };
 

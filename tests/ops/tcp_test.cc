@@ -37,14 +37,15 @@ using dtrun::ops::Bootstrap;
 using dtrun::ops::Communicator;
 using dtrun::ops::Engine;
 using dtrun::ops::Members;
+using dtrun::ops::Work;
 using dtrun::testing::Expect;
 using dtrun::testing::RunRanks;
 
 const dtrun::base::SteadyClock kClock;
 
-std::unique_ptr<Engine> MakeEngine() {
+std::unique_ptr<Engine> MakeEngine(dtrun::base::Duration timeout = std::chrono::seconds(60)) {
   return std::make_unique<Engine>(
-      dtrun::ops::EngineOptions{.timeout = std::chrono::seconds(60), .may_spin = false}, kClock,
+      dtrun::ops::EngineOptions{.timeout = timeout, .may_spin = false}, kClock,
       [](auto, const auto&) {});
 }
 
@@ -60,11 +61,11 @@ float SumOfRanks(Communicator& communicator, int rank, size_t count = 300'000) {
   return values[0] == values[count - 1] ? values[0] : -1;
 }
 
-std::string ErrorOf(const std::function<void()>& call) {
+std::string ErrorOf(const std::function<void()>& call, ErrorCode code = ErrorCode::kPeerLost) {
   try {
     call();
   } catch (const Error& error) {
-    Expect(error.code() == ErrorCode::kPeerLost, error.what());
+    Expect(error.code() == code, error.what());
     return error.what();
   }
   return "no error";
@@ -103,6 +104,72 @@ TEST_CASE("a rank that leaves is lost for all ranks, and the others go on withou
   }
 }
 
+// A rank that is not there when the others need it: it has not called their operation, or it has
+// called but moves no data.
+TEST_CASE("after a timeout the ranks that come go on without the one that does not") {
+  const bool has_called = GENERATE(false, true);
+  std::vector<std::string> told(4);
+  std::vector<float> sums(4);
+  const auto errors = RunRanks(4, [&](Bootstrap& bootstrap) {
+    const int rank = bootstrap.rank();
+    const auto engine = MakeEngine(std::chrono::seconds(rank == 2 ? 60 : 1));
+    auto world = MakeTcp(bootstrap, *engine);
+    Expect(SumOfRanks(*world, rank) == 10, "the sum of all ranks");
+    if (rank == 2) {
+      std::vector<float> values(300'000);
+      const Buffer buffer(values.data(), values.size());
+      Work work;
+      if (has_called) work = world->StartAllReduce(buffer, ReduceOp::kSum);
+      std::this_thread::sleep_for(std::chrono::seconds(3));
+      if (!has_called) work = world->StartAllReduce(buffer, ReduceOp::kSum);
+      told[2] = ErrorOf([&] { work.Wait(); });
+      ExpectText(ErrorOf([&] { world->Reform(); }), "go on without it");
+      return;
+    }
+    told[static_cast<size_t>(rank)] =
+        ErrorOf([&] { SumOfRanks(*world, rank); }, ErrorCode::kTimeout);
+    const auto left = world->Reform();
+    sums[static_cast<size_t>(rank)] = SumOfRanks(*left, rank);
+    left->Barrier();
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // rank 2 hears of it
+    engine->Poll();
+  });
+  CAPTURE(has_called);
+  CHECK(errors == std::vector<std::string>(4));
+  for (const size_t rank : {0, 1, 3}) {
+    CHECK_THAT(
+        told[rank],
+        Catch::Contains(
+            has_called ? "waits for rank 2 to finish it" : "waits for rank 2 to call it"));
+    CHECK(sums[rank] == 7);
+  }
+  CHECK_THAT(
+      told[2], Catch::Contains("rank 2 is lost: the other ranks go on without it, because it did "
+                               "not answer them"));
+}
+
+TEST_CASE("a rank that keeps the headers of others back is the only one that is named") {
+  constexpr int kRanks = 7;
+  std::vector<std::string> warned(kRanks);
+  const auto errors = RunRanks(kRanks, [&](Bootstrap& bootstrap) {
+    const int rank = bootstrap.rank();
+    std::string& own = warned[static_cast<size_t>(rank)];
+    Engine engine(
+        {.stall_warning = std::chrono::seconds(2), .may_spin = false}, kClock,
+        [&own](auto, const std::string& text) { own += text; });
+    const auto world = dtrun::ops::tcp::CreateTcpCommunicator(
+        bootstrap, engine, Members::World(kRanks), {.address = "127.0.0.1", .relays_from = 2});
+    Expect(SumOfRanks(*world, rank, 10) == 28, "the sum of all ranks");
+    if (rank == 4) std::this_thread::sleep_for(std::chrono::seconds(3));
+    Expect(SumOfRanks(*world, rank, 10) == 28, "the sum of all ranks");
+    Expect(SumOfRanks(*world, rank) == 28, "the sum of all ranks");
+    world->Barrier();
+  });
+  CHECK(errors == std::vector<std::string>(kRanks));
+  for (const size_t rank : {0, 1, 2, 3, 5, 6})
+    CHECK_THAT(warned[rank], Catch::EndsWith(", waits for rank 4 to call it"));
+}
+
 TEST_CASE("operations without the lost rank go on") {
   const auto errors = RunRanks(3, [&](Bootstrap& bootstrap) {
     const int rank = bootstrap.rank();
@@ -136,8 +203,18 @@ TEST_CASE("ranks that share a host with a leader learn of a rank that only the l
     if (rank == 3) return;
     told[static_cast<size_t>(rank)] = ErrorOf([&] { SumOfRanks(*world, rank); });
     const auto left = world->Reform();
+    Expect(left->backend() == std::string("hierarchical"), "shared memory within the hosts");
     Expect(SumOfRanks(*left, rank) == 17, "the sum of the ranks that are left");
-    left->Barrier();
+    if (rank == 0) return;
+    ErrorOf([&] { SumOfRanks(*left, rank); });
+    const auto fewer = left->Reform();
+    Expect(SumOfRanks(*fewer, rank) == 16, "the sum of the last ranks");
+    fewer->Barrier();
+    if (rank == 1 || rank == 2) return;
+    ErrorOf([&] { SumOfRanks(*fewer, rank); });
+    const auto pair = fewer->Reform();
+    Expect(SumOfRanks(*pair, rank) == 11, "the sum of the ranks of one host");
+    pair->Barrier();
   });
   CHECK(errors == std::vector<std::string>(kRanks));
   for (const int rank : {0, 1, 2, 4, 5})
