@@ -12,10 +12,11 @@
 /// the duplicate, and MPI stays initialised. The trainer calls MPI_Finalize afterwards. One context
 /// may follow another.
 ///
-/// **Threads.** On one host, operations go through shared memory and overlap with the trainer's own
-/// work at any thread level. Between hosts, they overlap only at MPI_THREAD_MULTIPLE, because a
-/// thread of dtrun calls MPI. At lower levels, operations advance only while the trainer calls
-/// dtrun (MarkReady, Test, Wait), and rank 0 prints a warning. At MPI_THREAD_SINGLE and
+/// **Threads.** Operations go through shared memory and, between hosts, through TCP. They overlap
+/// with the trainer's own work at any thread level. If MPI carries them between hosts (the option
+/// `transport`), they overlap only at MPI_THREAD_MULTIPLE, because a thread of dtrun calls MPI. At
+/// lower levels, operations then advance only while the trainer calls dtrun (MarkReady, Test,
+/// Wait), and rank 0 prints a warning. At MPI_THREAD_SINGLE and
 /// MPI_THREAD_FUNNELED, the thread that initialised MPI makes all calls of dtrun.
 ///
 ///   MPI_Init(&argc, &argv);

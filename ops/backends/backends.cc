@@ -1,13 +1,16 @@
 // The backends are tried in the order of the table. All ranks probe a backend and gather their
-// verdicts before any rank creates it, so all ranks choose the same backend.
+// verdicts before any rank creates it, so all ranks choose the same backend. The transport between
+// hosts is chosen first, in the same way.
 
 #include "ops/backends/backends.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/bootstrap/tcp_socket.h"
 #include "ops/collective/host_map.h"
 #include "ops/hierarchical/hierarchical_communicator.h"
 #include "ops/self/self_communicator.h"
@@ -51,10 +54,44 @@ std::unique_ptr<Communicator> CreateWithinHost(
   return created;
 }
 
-// The backend that connects hosts.
-std::string CarrierOf(const World& world) {
+// A network device of this host that MPI uses better than TCP does: "mlx5_0"; "" if there is none.
+std::string FastDevice() {
+  for (const char* folder : {"/sys/class/infiniband", "/sys/class/cxi"}) {
+    std::error_code missing;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, missing))
+      return entry.path().filename();
+  }
+  return "";
+}
+
+// Why MPI, which has started the ranks, has to connect the hosts instead of TCP. "" if TCP serves
+// this rank.
+std::string WhyMpi(const World& world) {
+  if (const std::string device = FastDevice(); !device.empty())
+    return Text("its host has the network device ", device);
+  if (world.settings.address.empty()) return "it knows no address of its host (MASTER_ADDR)";
+  if (HostCount(world) > 1 && IsTrusted(world.settings.address, {}))
+    return Text("MASTER_ADDR is an address of its own host, ", world.settings.address);
+  return "";
+}
+
+// The first text that is not empty, with its rank.
+std::string FirstOf(const std::vector<std::string>& texts) {
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (!texts[rank].empty()) return Text("rank ", rank, ": ", texts[rank]);
+  }
+  return "";
+}
+
+// The backend that connects hosts. Collective.
+std::string ChooseTransport(const World& world, const base::LogSink& log) {
   if (world.transport != "auto") return world.transport;
-  return world.mpi != nullptr ? "mpi" : "tcp";
+  if (world.mpi == nullptr) return kTcp;
+  const std::string reason = FirstOf(world.bootstrap->AllGather(WhyMpi(world)));
+  if (reason.empty()) return kTcp;
+  if (world.bootstrap->rank() == 0)
+    log(base::LogLevel::kInfo, Text("the transport is mpi: ", reason));
+  return kMpi;
 }
 
 // Why this rank cannot use the backend `name` between hosts, or "".
@@ -76,8 +113,7 @@ std::unique_ptr<Communicator> CreateCarrier(
 // A backend between hosts for all ranks, in the order of preference.
 template <const char* kName>
 std::string Probe(const World& world, bool wanted) {
-  const std::string carrier = CarrierOf(world);
-  if (!wanted && carrier != kName) return Text("the transport is ", carrier);
+  if (!wanted && world.transport != kName) return Text("the transport is ", world.transport);
   return ProbeCarrier(world, kName);
 }
 template <const char* kName>
@@ -90,13 +126,13 @@ std::string ProbeHierarchical(const World& world, bool wanted) {
   const HostMap hosts(world.host_of_rank);
   if (!wanted && hosts.host_count() == 1) return "the ranks share a host";
   if (!wanted && hosts.host_count() == hosts.size()) return "no two ranks share a host";
-  return ProbeCarrier(world, CarrierOf(world));
+  return ProbeCarrier(world, world.transport);
 }
 
 std::unique_ptr<Communicator> CreateHierarchical(const World& world, Engine& engine) {
   const HostMap hosts(world.host_of_rank);
   auto local = CreateWithinHost(world, engine, hosts);
-  auto cross = CreateCarrier(world, engine, CarrierOf(world));
+  auto cross = CreateCarrier(world, engine, world.transport);
   return CreateHierarchicalCommunicator(
       std::move(local), std::move(cross), hosts, {.wire = world.wire}, engine, world.members);
 }
@@ -122,7 +158,7 @@ constexpr Backend kBackends[] = {
      }},
     {"hierarchical",
      [](const World& world) {
-       return Text(" (shm within each host, ", CarrierOf(world), " between them)");
+       return Text(" (shm within each host, ", world.transport, " between them)");
      },
      ProbeHierarchical, CreateHierarchical},
     {kTcp, NoParts, Probe<kTcp>, Create<kTcp>},
@@ -134,18 +170,16 @@ constexpr Backend kBackends[] = {
 std::string Verdict(const World& world, const Backend& backend, bool wanted) {
   const std::string mine = backend.probe(world, wanted);
   if (world.bootstrap == nullptr) return mine;
-  const std::vector<std::string> reasons = world.bootstrap->AllGather(mine);
-  for (size_t rank = 0; rank < reasons.size(); ++rank) {
-    if (!reasons[rank].empty()) return Text("rank ", rank, ": ", reasons[rank]);
-  }
-  return "";
+  return FirstOf(world.bootstrap->AllGather(mine));
 }
 
 }  // namespace
 
 std::unique_ptr<Communicator> CreateWorldCommunicator(
-    const World& world, Engine& engine, const std::string& wanted, const base::LogSink& log) {
-  const bool first = world.bootstrap == nullptr || world.bootstrap->rank() == 0;
+    const World& given, Engine& engine, const std::string& wanted, const base::LogSink& log) {
+  const bool first = given.bootstrap == nullptr || given.bootstrap->rank() == 0;
+  World world = given;
+  if (world.bootstrap != nullptr) world.transport = ChooseTransport(given, log);
   std::string refusals;
   for (const Backend& backend : kBackends) {
     // A world of one ignores `wanted`, because it needs no backend but self.

@@ -37,9 +37,11 @@ struct World {
   std::vector<int> host_of_rank = {0};  ///< equal numbers: the same host
   Members members = {};                 ///< the ranks' names
   WireDType wire = WireDType::kNone;    ///< the type in which f32 gradients cross between hosts
-  std::string transport = "auto";       ///< between hosts: "tcp", "ucx" or "mpi"
-  wire::Settings settings = {};         ///< of tcp and ucx
-  DeviceSettings devices = {};          ///< for buffers on GPUs
+  /// Between hosts: "tcp", "ucx" or "mpi". "auto": mpi if MPI has started the ranks, and if a host
+  /// has a network device for remote memory access (RDMA) or no address; otherwise tcp.
+  std::string transport = "auto";
+  wire::Settings settings = {};  ///< of tcp and ucx
+  DeviceSettings devices = {};   ///< for buffers on GPUs
 };
 
 /// The communicator of all ranks, on the first backend in the table of backends.cc that every rank

@@ -263,8 +263,10 @@ class OpenMpiJob : public MpiJob {
     return level_ == MPI_THREAD_MULTIPLE || (used_by_us_alone_ && level_ == MPI_THREAD_SERIALIZED);
   }
   std::string thread_level() const override { return NameOfLevel(level_); }
+  bool carries() const override { return carries_; }
 
   std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) override {
+    carries_ = true;
     std::vector<int> all(static_cast<size_t>(size_));
     std::iota(all.begin(), all.end(), 0);
     return wire::CreateWireCommunicator(
@@ -303,7 +305,7 @@ class OpenMpiJob : public MpiJob {
     host_name_ = name;
   }
 
-  bool used_by_us_alone_ = false;
+  bool used_by_us_alone_ = false, carries_ = false;
   int level_ = MPI_THREAD_SINGLE;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int keyval_ = MPI_KEYVAL_INVALID;

@@ -39,6 +39,8 @@ class MpiJob {
   /// "MPI_THREAD_SERIALIZED" and so on, and whether a thread other than the caller's may drive MPI.
   virtual std::string thread_level() const = 0;
   virtual bool engine_thread_allowed() const = 0;
+  /// Whether a communicator has been created, so that MPI carries data.
+  virtual bool carries() const = 0;
 
   /// Collective: creates a communicator of all processes.
   virtual std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) = 0;

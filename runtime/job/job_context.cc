@@ -203,8 +203,8 @@ void Context::StartEngineThread(int host_cpus) {
   // The engine's thread needs a free CPU beside the compute threads, on every rank of this host.
   const bool room =
       threads_ < CountUnion({AllowedCpus()}) && topology().local_size * (threads_ + 1) <= host_cpus;
-  const bool mpi_allows = job_.mpi == nullptr || job_.mpi->engine_thread_allowed() ||
-                          world_->backend() == std::string("shm");
+  const bool mpi_allows =
+      job_.mpi == nullptr || !job_.mpi->carries() || job_.mpi->engine_thread_allowed();
   if (options_.engine_thread == "off") {
     no_overlap_ = "engine_thread=off";
   } else if ((topology().size == 1 || job_.apart) && !demanded) {

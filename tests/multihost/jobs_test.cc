@@ -33,13 +33,52 @@ TEST_CASE("ranks run on the requested hosts") {
 
 TEST_CASE("the conformance suite passes across hosts on the hierarchical backend") {
   if (Skipped()) return;
-  const std::string hosts = GENERATE("h1:2,h2:2", "h1:1,h2:3", "h1:3,h2:1");
+  const auto [hosts, transport] = GENERATE(table<std::string, std::string>({
+      {"h1:2,h2:2", "tcp"},
+      {"h1:2,h2:2", "mpi"},
+      {"h1:1,h2:3", "tcp"},
+      {"h1:3,h2:1", "tcp"},
+      {"h1:4,h2:4", "tcp"},
+      {"h1:1,h2:1,h3:2", "tcp"},
+      {"h1:3,h2:1,h3:2,h4:2", "tcp"},
+  }));
+  // tcp is the default.
+  const std::string option = transport == "tcp" ? "auto" : transport;
   const CommandResult result = Run(OnHosts(
-      {kDtrun, "--tag", "none", "-H", hosts, kConformance}, {}, {{"DTRUN_LOG_LEVEL", "info"}}));
+      {kDtrun, "--tag", "none", "-H", hosts, "--transport", option, kConformance},
+      {"--names", "h1,h2,h3,h4"}, {{"DTRUN_LOG_LEVEL", "info"}}));
+  CAPTURE(hosts, transport, result.err);
   CHECK(result.out == "hierarchical: many checks, 0 wrong\n");
-  CHECK(
-      result.err.find("backend shm is passed over: rank 0: the ranks run on 2 hosts\n") !=
-      std::string::npos);
+  CHECK_THAT(
+      result.err, Catch::Contains("backend shm is passed over: rank 0: the ranks run on ") &&
+                      Catch::Contains(
+                          "backend hierarchical (shm within each host, " + transport +
+                          " between them) reduces\n"));
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("the conformance suite passes between hosts of one rank each") {
+  if (Skipped()) return;
+  const std::string hosts = GENERATE("h1:1,h2:1", "h1:1,h2:1,h3:1", "h1:1,h2:1,h3:1,h4:1");
+  const std::string transport = GENERATE("tcp", "ucx");
+  const CommandResult result = Run(OnHosts(
+      {kDtrun, "--tag", "none", "-H", hosts, "--transport", transport, kConformance},
+      {"--names", "h1,h2,h3,h4"}));
+  CAPTURE(hosts, transport, result.err);
+  CHECK(result.out == transport + ": many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("the conformance suite passes if all ranks of several hosts talk over one transport") {
+  if (Skipped()) return;
+  const std::string hosts = GENERATE("h1:2,h2:1", "h1:3,h2:1,h3:2,h4:2");
+  const std::string transport = GENERATE("tcp", "ucx");
+  const CommandResult result = Run(OnHosts(
+      {kDtrun, "--tag", "none", "-H", hosts, "--backend", transport, "--transport", transport,
+       kConformance},
+      {"--names", "h1,h2,h3,h4"}));
+  CAPTURE(hosts, transport, result.err);
+  CHECK(result.out == transport + ": many checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
 }
 

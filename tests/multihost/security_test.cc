@@ -103,8 +103,8 @@ TEST_CASE("a job on three hosts listens only in its own network") {
   const CommandResult result =
       WhileRanksCompute("-H h1:1,h2:1,h3:1", "h1 h2 h3", kListeners + try_ports);
   CAPTURE(result.err);
-  // A rank has one IPv4 and one IPv6 socket. The IPv6 socket accepts no connections.
-  const std::string ranks = "summing 0.0.0.0;summing [::];\neth0 2\n";
+  // Open MPI gives a rank one IPv4 and one IPv6 socket. The IPv6 socket accepts no connections.
+  const std::string ranks = "summing 0.0.0.0;summing [::];summing own;\neth0 3\n";
   CHECK(
       result.out == "mpirun 127.0.0.1;mpirun own;" + ranks + "orted 127.0.0.1;orted own;" + ranks +
                         "orted 127.0.0.1;orted own;" + ranks);
