@@ -186,7 +186,7 @@ class Communicator {
   std::unique_ptr<Communicator> Subset(const std::vector<int>& ranks);
 
   /// TellLoss tells all ranks that an operation has failed because a rank is lost, and why. Loss
-  /// returns what another rank has told, or "". Both are called under the engine's lock. For
+  /// returns what another rank has told, or which rank has ended without a farewell, or "". Both are called under the engine's lock. For
   /// operations that are made of others: some of their ranks may not need the lost rank, but wait
   /// for those that do.
   virtual void TellLoss(const std::string& /*why*/) {}

@@ -8,7 +8,8 @@
 // A synchronous message has a number, and the receiver answers with that number when a receive has
 // taken the message.
 //
-// Lost ranks. The end of a process ends its connections at once. A host that is silent shows in the
+// Lost ranks. Each rank is connected with the rank after it from the start, so the end of any
+// process is seen. It ends the connections at once. A host that is silent shows in the
 // time since its kernel last acknowledged anything: keep-alive packets are acknowledged even by a
 // rank that computes or is stopped. TCP_USER_TIMEOUT would not do, because it also ends a
 // connection whose peer does not read for a while.
@@ -83,6 +84,14 @@ std::optional<milliseconds> SilenceOf(int socket) {
   return milliseconds(info.tcpi_last_ack_recv);
 }
 
+// Whether the kernel of the peer does not acknowledge what this one sends.
+bool Unheard(int socket) {
+  tcp_info info = {};
+  socklen_t length = sizeof info;
+  return ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         (info.tcpi_retransmits >= 2 || info.tcpi_probes >= 2);
+}
+
 }  // namespace
 
 TcpWire::TcpWire(Bootstrap& bootstrap, Engine& engine, const wire::Settings& settings)
@@ -106,6 +115,7 @@ TcpWire::TcpWire(Bootstrap& bootstrap, Engine& engine, const wire::Settings& set
   if (poll_.get() < 0) ThrowErrno("epoll_create1");
   Register(listener_.get(), kListener, false);
   waker_ = std::make_unique<wire::Waker>(poll_.get(), engine.doorbell_segment());
+  Connect(peers_[(static_cast<size_t>(rank_) + 1) % peers_.size()]);
 }
 
 TcpWire::~TcpWire() {
@@ -253,7 +263,7 @@ void TcpWire::Flush(Peer& peer) {
     all.msg_iovlen = static_cast<size_t>(count);
     const ssize_t some = ::sendmsg(peer.socket.get(), &all, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (some < 0 && errno == EINTR) continue;
-    if (some < 0 && !WouldBlock(errno)) return Fail(peer, WhyOf(errno));
+    if (some < 0 && !WouldBlock(errno)) return Fail(peer, WhyOf(peer, errno));
     if (some < 0) return WaitToWrite(peer, true);
     Sent(peer, static_cast<uint64_t>(some));
   }
@@ -296,7 +306,7 @@ void TcpWire::Read(Peer& peer) {
     const ssize_t some = ::readv(peer.socket.get(), direct ? pieces : pieces + 1, direct ? 2 : 1);
     if (some < 0 && errno == EINTR) continue;
     if (some < 0 && WouldBlock(errno)) return;
-    if (some <= 0) return Fail(peer, WhyOf(some == 0 ? 0 : errno));
+    if (some <= 0) return Fail(peer, WhyOf(peer, some == 0 ? 0 : errno));
     const auto got = static_cast<uint64_t>(some);
     const uint64_t placed = std::min(got, peer.left);
     peer.target += placed;
@@ -359,7 +369,10 @@ bool TcpWire::BeginMessage(Peer& peer) {
     return false;
   peer.frame_had = 0;
   if (frame.kind == kBye) {
+    peer.said_bye = true;
     Fail(peer, "it has left the job");
+  } else if (frame.kind == kUnheard) {
+    Fail(peer, "its host does not answer");
   } else if (frame.kind == kTaken) {
     const auto found = peer.untaken.find(frame.id);
     if (found == peer.untaken.end()) {
@@ -438,7 +451,7 @@ void TcpWire::Connect(Peer& peer) {
   if (peer.socket.get() < 0) ThrowErrno("socket");
   Prepare(peer.socket.get(), settings_.lost_after);
   if (::connect(peer.socket.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
-    return Fail(peer, WhyOf(errno));
+    return Fail(peer, WhyOf(peer, errno));
   peer.handshake = std::make_unique<ClientHandshake>(job_key_, rank_, peer.rank);
   peer.called = Clock::now();
   Register(peer.socket.get(), static_cast<uint64_t>(peer.rank), true);
@@ -460,7 +473,7 @@ void TcpWire::HearConnecting(Peer& peer) {
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(peer.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error != 0) return Fail(peer, WhyOf(error));
+  if (error != 0) return Fail(peer, WhyOf(peer, error));
   switch (peer.handshake->Continue(peer.socket.get())) {
     case ClientHandshake::State::kUnderWay: {
       epoll_event event = {};
@@ -482,7 +495,7 @@ void TcpWire::HearConnecting(Peer& peer) {
       return;
     case ClientHandshake::State::kWrong:
       return Fail(peer, "the process at its address does not know the secret of this job");
-    case ClientHandshake::State::kEnded: return Fail(peer, WhyOf(errno));
+    case ClientHandshake::State::kEnded: return Fail(peer, WhyOf(peer, errno));
   }
 }
 
@@ -580,8 +593,18 @@ void TcpWire::Watch(base::TimePoint now) {
   std::erase_if(guests_, [now](const auto& guest) { return now >= guest.second->deadline; });
   for (const Peer& peer : peers_)
     if (IsSilent(peer, now)) doubted_.insert(peer.place.host);
-  for (Peer& peer : peers_)
-    if (IsSilent(peer, now)) Fail(peer, "its host does not answer");
+  for (Peer& peer : peers_) {
+    if (!IsSilent(peer, now)) continue;
+    if (peer.connected) SayUnheard(peer);
+    Fail(peer, "its host does not answer");
+  }
+}
+
+// If the link is silent in one direction, this still arrives, unless it would break a message.
+void TcpWire::SayUnheard(const Peer& peer) {
+  if (!peer.queue.empty() && peer.queue.front().sent > 0) return;
+  const Frame frame = {kUnheard, 0, 0, 0};
+  ::send(peer.socket.get(), &frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 // If one rank of a host is silent, the others have half the time: the kernel of a host that answers
@@ -600,7 +623,9 @@ void TcpWire::Doubt(int rank) {
   if (place.host != peers_[static_cast<size_t>(rank_)].place.host) doubted_.insert(place.host);
 }
 
-std::string TcpWire::WhyOf(int error) {
+// A rank that does not hear this host ends the connection, and only its packets get through.
+std::string TcpWire::WhyOf(const Peer& peer, int error) {
+  if (peer.connected && Unheard(peer.socket.get())) return "its host does not answer";
   if (error == 0 || error == EPIPE || error == ECONNRESET) return "its process has ended";
   if (error == ECONNREFUSED) return "its process has ended before it was connected";
   if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
@@ -637,7 +662,7 @@ void TcpWire::Lose(Peer& peer) {
   peer.lost = true;
   --failed_;
   ++events_;
-  lost_.push_back({peer.rank, peer.error});
+  lost_.push_back({peer.rank, peer.error, peer.said_bye});
 }
 
 std::unique_ptr<Communicator> CreateTcpCommunicator(

@@ -61,7 +61,8 @@ class TcpWire : public wire::Wire {
     int32_t tag;
     uint64_t bytes, id;
   };
-  enum Kind : uint32_t { kMessage = 0x6d736731, kTaken, kBye };
+  // kUnheard: the sender ends the connection because it hears nothing from the other end.
+  enum Kind : uint32_t { kMessage = 0x6d736731, kTaken, kBye, kUnheard };
 
   struct Outgoing {
     Frame frame;
@@ -106,6 +107,7 @@ class TcpWire : public wire::Wire {
     std::string stash = {};  // bytes after that frame
     std::string error = {};  // why the peer is lost
     base::TimePoint failed = {};
+    bool said_bye = false;
     bool lost = false;  // in lost_
   };
   struct Guest {
@@ -141,9 +143,10 @@ class TcpWire : public wire::Wire {
   void Enqueue(Peer& peer, Outgoing message);
 
   bool IsSilent(const Peer& peer, base::TimePoint now) const;
+  static void SayUnheard(const Peer& peer);
   void Fail(Peer& peer, const std::string& error);
   void Lose(Peer& peer);
-  static std::string WhyOf(int error);
+  static std::string WhyOf(const Peer& peer, int error);
 
   int rank_;
   wire::Settings settings_;

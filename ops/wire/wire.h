@@ -19,8 +19,9 @@ class Listener {
 
 /// A rank of the job that the wire cannot reach any more.
 struct LostPeer {
-  int rank = 0;     ///< of the job
-  std::string why;  ///< for people: "its host does not answer"
+  int rank = 0;       ///< of the job
+  std::string why;    ///< for people: "its host does not answer"
+  bool left = false;  ///< it has said that it ends its part in the job
 };
 
 /// What a wire must know about this host and this job.

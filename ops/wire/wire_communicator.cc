@@ -94,11 +94,21 @@ class WireCommunicator : public Communicator {
   }
 
   std::string Loss() override {
-    const Mailroom& mailroom = *group_->endpoint->mailroom;
-    if (mailroom.losses() == 0) return "";
-    const LossNotice& notice = group_->endpoint->mailroom->Box(group_->context).loss;
-    if (notice.lost_rank < 0) return notice.why;
-    return base::Text(members().List({notice.lost_rank}), " is lost: ", notice.why);
+    Endpoint& endpoint = *group_->endpoint;
+    if (endpoint.mailroom->losses() > 0) {
+      const LossNotice& notice = endpoint.mailroom->Box(group_->context).loss;
+      if (notice.lost_rank < 0) return notice.why;
+      return base::Text(members().List({notice.lost_rank}), " is lost: ", notice.why);
+    }
+    for (const LostPeer& peer : endpoint.wire->lost()) {
+      const auto& ranks = group_->job_ranks;
+      const auto found = std::find(ranks.begin(), ranks.end(), peer.rank);
+      if (found == ranks.end() || peer.left) continue;
+      const auto rank = static_cast<int>(found - ranks.begin());
+      wire::TellLoss(*group_, std::make_shared<Outbox>(), rank, peer.why);
+      return base::Text(members().List({rank}), " is lost: ", peer.why);
+    }
+    return "";
   }
   void TellLoss(const std::string& why) override {
     wire::TellLoss(*group_, std::make_shared<Outbox>(), -1, why);

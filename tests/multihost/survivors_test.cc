@@ -25,17 +25,17 @@ CommandResult WhileRanksReduce(
   const std::string script =
       "d=$(mktemp -d /tmp/survivors.XXXXXX); trap 'rm -rf $d' EXIT; "
       "export DTRUN_JOB_SECRET=0123456789abcdef0123456789abcdef; "
-      "on() { ssh $1 \"cd $PWD && RANK=$2 WORLD_SIZE=4 MASTER_ADDR=h1 MASTER_PORT=29500 "
+      "on() { ssh $1 \"cd $PWD; RANK=$2 WORLD_SIZE=4 MASTER_ADDR=h1 MASTER_PORT=29500 "
       "DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET DTRUN_PEER_TIMEOUT_S=4 DTRUN_TIMEOUT_S=6 "
       "DTRUN_STALL_WARNING_S=6 setsid nohup tests/ranks/survivor " +
       when +
       " </dev/null >$d/$2 2>$d/$2.err &\"; }; "
       "on h1 0; on h1 1; on h2 2; on h2 3; "
-      "for i in $(seq 600); do [ $(cat $d/? | grep -c works) = 4 ] && break; sleep 0.1; done; "
+      "for i in $(seq 300); do [ $(cat $d/? | grep -c works) = 4 ] && break; sleep 0.1; done; "
       "victim=$(sed -n 's/.*pid //p' $d/3); sleep 0.7; "
       "cut -d' ' -f1 /proc/uptime; " +
       fault +
-      "; for i in $(seq 600); do [ $(cat $d/[01] | grep -cE 'done|ends') = 2 ] && break; "
+      "; for i in $(seq 300); do [ $(cat $d/[01] | grep -cE 'done|ends') = 2 ] && break; "
       "sleep 0.1; done; " +
       after + "; sleep 1; for r in 0 1 2 3; do sed \"s/^/rank $r: /\" $d/$r $d/$r.err; done";
   return Run(ScriptOnHosts(script));
