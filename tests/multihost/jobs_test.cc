@@ -41,6 +41,8 @@ TEST_CASE("the conformance suite passes across hosts on the hierarchical backend
       {"h1:4,h2:4", "tcp"},
       {"h1:1,h2:1,h3:2", "tcp"},
       {"h1:3,h2:1,h3:2,h4:2", "tcp"},
+      {"h1:3,h2:1,h3:2,h4:2", "ucx"},
+      {"h1:1,h2:3", "ucx"},
   }));
   // tcp is the default.
   const std::string option = transport == "tcp" ? "auto" : transport;
