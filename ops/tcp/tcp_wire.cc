@@ -217,6 +217,24 @@ void TcpWire::TellEnded() {
   }
 }
 
+// A message that has begun cannot be taken back, so its connection ends.
+void TcpWire::Drop(const wire::Listener& listener) {
+  const auto is_of = [&](const End& end) { return end.listener.get() == &listener; };
+  for (Peer& peer : peers_) {
+    const bool comes = (peer.receive != nullptr && is_of(peer.receive->end)) ||
+                       (peer.arriving != nullptr && peer.arriving->receive != nullptr &&
+                        is_of(peer.arriving->receive->end));
+    const bool goes =
+        !peer.queue.empty() && peer.queue.front().sent > 0 && is_of(peer.queue.front().end);
+    if (comes || goes) Fail(peer, "an operation with it was given up");
+    std::erase_if(peer.queue, [&](const Outgoing& message) { return is_of(message.end); });
+    std::erase_if(peer.untaken, [&](const auto& message) { return is_of(message.second); });
+    for (auto& [tag, queue] : peer.posted)
+      std::erase_if(queue, [&](const Posted& posted) { return is_of(posted.end); });
+  }
+  std::erase_if(ended_, is_of);
+}
+
 void TcpWire::Close(const wire::Listener& listener) {
   closed_ = true;
   for (auto& [tag, queue] : posted_)
@@ -375,9 +393,7 @@ bool TcpWire::BeginMessage(Peer& peer) {
     Fail(peer, "its host does not answer");
   } else if (frame.kind == kTaken) {
     const auto found = peer.untaken.find(frame.id);
-    if (found == peer.untaken.end()) {
-      Fail(peer, "it sent an invalid answer");
-    } else {
+    if (found != peer.untaken.end()) {  // otherwise dropped
       Finish(std::move(found->second));
       peer.untaken.erase(found);
     }

@@ -44,6 +44,7 @@ class TcpWire : public wire::Wire {
   uint64_t events() const override { return events_; }
   const std::vector<wire::LostPeer>& lost() const override { return lost_; }
   void Doubt(int rank) override;
+  void Drop(const wire::Listener& listener) override;
   void Close(const wire::Listener& listener) override;
   bool usable() const override { return !closed_; }
   int largest_tag() const override { return INT32_MAX; }

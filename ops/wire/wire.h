@@ -88,6 +88,10 @@ class Wire {
   /// ranks sooner.
   virtual void Doubt(int /*rank*/) {}
 
+  /// Drops the open messages with this listener, of an operation that was given up and whose memory
+  /// is about to go. The wire may lose the other ranks of these messages. A wire that keeps the
+  /// messages keeps the listener, too, and is never destroyed.
+  virtual void Drop(const Listener& /*listener*/) {}
   /// Withdraws the open receives with this listener. From then on, Poll does nothing.
   virtual void Close(const Listener& listener) = 0;
   /// Whether messages can still be sent and received.

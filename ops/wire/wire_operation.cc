@@ -36,6 +36,12 @@ WireOperation::WireOperation(
       collective_(std::move(collective)),
       channel_(channel) {}
 
+// An operation that was given up ends with the engine. Without Drop, the wire would keep the
+// transfer, and the transfer the wire.
+WireOperation::~WireOperation() {
+  if (transfer_ != nullptr && !transfer_->Done()) group_->endpoint->wire->Drop(*transfer_);
+}
+
 Operation::Progress WireOperation::Advance() {
   if (!posted_) {
     Post();

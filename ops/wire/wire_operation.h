@@ -24,6 +24,7 @@ class WireOperation : public Operation {
  public:
   WireOperation(
       std::shared_ptr<Group> group, Collective collective, Channel channel, uint64_t sequence);
+  ~WireOperation() override;
 
   Progress Advance() final;
   bool NeedsPolling() const final { return group_->endpoint->wire->needs_polling(); }
