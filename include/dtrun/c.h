@@ -227,8 +227,8 @@ DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);
 DTRUN_API int32_t dtrun_communicator_rank(const dtrun_communicator* communicator);
 /// The number of ranks of the communicator.
 DTRUN_API int32_t dtrun_communicator_size(const dtrun_communicator* communicator);
-/// The backend that moves the data: "self", "shm", "hierarchical", "tcp", "ucx" or "mpi". Valid as long as the
-/// communicator.
+/// The backend that moves the data: "self", "shm", "hierarchical", "tcp", "ucx" or "mpi". Valid as
+/// long as the communicator.
 DTRUN_API const char* dtrun_communicator_backend(const dtrun_communicator* communicator);
 /// The name in errors and records: "world", "world/1" (the first communicator made from the world),
 /// "world/2:0" (a split, with its colour). Valid as long as the communicator.
