@@ -186,9 +186,9 @@ class Communicator {
   std::unique_ptr<Communicator> Subset(const std::vector<int>& ranks);
 
   /// TellLoss tells all ranks that an operation has failed because a rank is lost, and why. Loss
-  /// returns what another rank has told, or which rank has ended without a farewell, or "". Both are called under the engine's lock. For
-  /// operations that are made of others: some of their ranks may not need the lost rank, but wait
-  /// for those that do.
+  /// returns what another rank has told, or which rank has ended without a farewell, or "". Both
+  /// are called under the engine's lock. For operations that are made of others: some of their
+  /// ranks may not need the lost rank, but wait for those that do.
   virtual void TellLoss(const std::string& /*why*/) {}
   virtual std::string Loss() { return ""; }
   /// Notes the ranks for which an operation has waited too long. Called under the engine's lock.
