@@ -101,10 +101,8 @@ class WireCommunicator : public Communicator {
       return base::Text(members().List({notice.lost_rank}), " is lost: ", notice.why);
     }
     for (const LostPeer& peer : endpoint.wire->lost()) {
-      const auto& ranks = group_->job_ranks;
-      const auto found = std::find(ranks.begin(), ranks.end(), peer.rank);
-      if (found == ranks.end() || peer.left) continue;
-      const auto rank = static_cast<int>(found - ranks.begin());
+      const int rank = group_->RankOf(peer.rank);
+      if (rank < 0 || peer.left) continue;
       wire::TellLoss(*group_, std::make_shared<Outbox>(), rank, peer.why);
       return base::Text(members().List({rank}), " is lost: ", peer.why);
     }

@@ -191,6 +191,11 @@ void Mailroom::DeliverCollective(Mailbox& box, Header header) {
   ++arrivals->count;
 }
 
+int Group::RankOf(int job_rank) const {
+  const auto found = std::find(job_ranks.begin(), job_ranks.end(), job_rank);
+  return found == job_ranks.end() ? -1 : static_cast<int>(found - job_ranks.begin());
+}
+
 // Direct: each rank sends p - 1 headers, which are one message on their way. Through relays: one
 // header after another, as many as the logarithm of p.
 bool Group::relays() const {

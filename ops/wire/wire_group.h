@@ -227,6 +227,8 @@ struct Endpoint {
 /// The state that the operations of one communicator share on this rank.
 struct Group {
   ~Group() { endpoint->mailroom->Drop(context); }
+  /// The rank here of a rank of the job; -1: it is not a member.
+  int RankOf(int job_rank) const;
   /// Whether headers of collectives go through relays.
   bool relays() const;
   /// Whether headers bring data. A relayed header brings the same data to all ranks.

@@ -77,10 +77,8 @@ void WireOperation::CheckLost() {
   const std::vector<LostPeer>& lost = endpoint.wire->lost();
   if (lost.empty() && endpoint.mailroom->losses() == 0) return;
   for (const LostPeer& peer : lost) {
-    const auto& ranks = group_->job_ranks;
-    const auto found = std::find(ranks.begin(), ranks.end(), peer.rank);
-    if (found == ranks.end()) continue;
-    const auto rank = static_cast<int>(found - ranks.begin());
+    const int rank = group_->RankOf(peer.rank);
+    if (rank < 0) continue;
     const bool moves = transfer_ != nullptr && !transfer_->Done();
     if (agreed_ ? moves : Awaits(rank)) Lose(rank, peer.why);
   }

@@ -83,9 +83,7 @@ Operation::Progress ReformOperation::Advance() {
 // Adds the ranks that are lost, as far as this rank and the proposals of others know.
 void ReformOperation::Learn() {
   for (const LostPeer& peer : group_->endpoint->wire->lost()) {
-    const auto& ranks = group_->job_ranks;
-    const auto found = std::find(ranks.begin(), ranks.end(), peer.rank);
-    if (found != ranks.end()) lost_.insert(static_cast<int>(found - ranks.begin()));
+    if (const int rank = group_->RankOf(peer.rank); rank >= 0) lost_.insert(rank);
   }
   std::set<int> told;
   if (box().loss.lost_rank >= 0) told.insert(box().loss.lost_rank);
