@@ -116,10 +116,8 @@ class HierarchicalCommunicator : public Communicator {
  private:
   // Collective over `flat`, the ranks that are left.
   std::unique_ptr<Communicator> Rebuild(const std::shared_ptr<Communicator>& flat) {
-    const std::vector<int>& all = members().world_ranks;
     std::vector<int> ranks;
-    for (const int rank : flat->members().world_ranks)
-      ranks.push_back(static_cast<int>(std::find(all.begin(), all.end(), rank) - all.begin()));
+    for (const int rank : flat->members().world_ranks) ranks.push_back(group_->RankOf(rank));
     const HostMap hosts = group_->hosts.Subset(ranks);
     CommunicatorBootstrap bootstrap(*flat);
     auto local = CreateLocalPart(bootstrap, ranks, hosts, flat->members());

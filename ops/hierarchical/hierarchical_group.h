@@ -1,6 +1,7 @@
 #ifndef DTRUN_OPS_HIERARCHICAL_HIERARCHICAL_GROUP_H_
 #define DTRUN_OPS_HIERARCHICAL_HIERARCHICAL_GROUP_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -77,6 +78,12 @@ struct Group {
   int rails() const { return hosts.rails(); }
   bool on_rail() const { return local_rank < hosts.rails(); }
   bool leads() const { return local_rank == 0; }
+  /// The rank here of a rank of the job; -1: it is not a member.
+  int RankOf(int job_rank) const {
+    const std::vector<int>& all = members->world_ranks;
+    const auto found = std::find(all.begin(), all.end(), job_rank);
+    return found == all.end() ? -1 : static_cast<int>(found - all.begin());
+  }
   bool on_this_host(int other) const { return hosts.host(other) == host; }
 };
 

@@ -127,10 +127,8 @@ std::vector<int> HierarchicalOperation::Missing() const {
 std::vector<int> HierarchicalOperation::Awaited() const {
   std::vector<int> awaited;
   if (phase_ != Phase::kMoving) return awaited;
-  const std::vector<int>& all = members().world_ranks;
-  for (const int rank : mover_->Awaited()) {
-    const auto found = std::find(all.begin(), all.end(), rank);
-    if (found != all.end()) awaited.push_back(static_cast<int>(found - all.begin()));
+  for (const int job_rank : mover_->Awaited()) {
+    if (const int rank = group_->RankOf(job_rank); rank >= 0) awaited.push_back(rank);
   }
   return awaited;
 }

@@ -75,7 +75,8 @@ void Prepare(int socket, seconds lost_after) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &off, sizeof off);
 }
 
-// How long the kernel of the peer has acknowledged nothing. nullopt: it has not answered the call.
+// The time since the kernel of the peer last acknowledged anything. nullopt: it has not answered
+// the call.
 std::optional<milliseconds> SilenceOf(int socket) {
   tcp_info info = {};
   socklen_t length = sizeof info;

@@ -97,7 +97,7 @@ class Wire {
   /// Whether messages can still be sent and received.
   virtual bool usable() const = 0;
 
-  /// What a small message takes: the time of a CPU at both ends, and the time on its way. For the
+  /// The cost of a small message: the time of a CPU at both ends, and the time on its way. For the
   /// choice between algorithms.
   struct Cost {
     double cpu_us = 5, way_us = 15;

@@ -96,7 +96,7 @@ struct Mailbox {
   std::string reformed = {};                                  // kReformed; "": none
 };
 
-/// What this rank and others have agreed on when they formed a communicator anew.
+/// The agreement of ranks that have formed a communicator anew.
 struct ReformResult {
   uint64_t attempt = 0;
   std::string text = {};

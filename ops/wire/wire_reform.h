@@ -52,7 +52,7 @@ class ReformOperation : public Operation {
   std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
 };
 
-/// Tells the ranks that make another attempt what this rank and others have agreed on before.
+/// Sends the earlier result to the ranks that make another attempt.
 void AnswerLateProposals(Endpoint& endpoint);
 
 }  // namespace dtrun::ops::wire

@@ -96,7 +96,7 @@ TEST_CASE("dtrun without MPI on any host trains as Open MPI does") {
 }
 
 // Ways to start ranks on h1 and h2 without dtrun. $1 is the command of a rank; it contains no
-// single quotes. Each way says what it needs, if that is not installed.
+// single quotes. A way whose program is not installed is skipped.
 const std::vector<std::pair<std::string, std::string>> kStarters = {
     {"TF_CONFIG",
      "task() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET "

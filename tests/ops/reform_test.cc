@@ -156,7 +156,7 @@ class Rank {
   std::map<uint64_t, std::vector<int>> joined_;  // all communicators so far, by context
 };
 
-// Returns what went wrong, or "".
+// Returns the broken promise, or "".
 std::string RunSchedule(unsigned seed) {
   std::mt19937 random(seed);
   const auto draw = [&](int below) {

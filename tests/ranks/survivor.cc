@@ -1,5 +1,5 @@
 // A rank that all-reduces until ranks are lost, goes on with those that are left, and ends. Prints
-// what it sees, with the time since the start of the machine in seconds:
+// its events, with the time since the start of the machine in seconds:
 //   123.45 pid 678
 //   123.45 works
 //   130.12 told 3: gave up: collective #12, ...
