@@ -24,6 +24,8 @@ constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 constexpr char kServers[] = "DTRUN_PARAMETER_SERVERS";
 constexpr char kEvaluator[] = "DTRUN_EVALUATOR";
 constexpr char kSecretFile[] = "DTRUN_JOB_SECRET_FILE";
+constexpr char kRestarts[] = "DTRUN_RESTARTS";
+constexpr char kEpochFile[] = "DTRUN_EPOCH_FILE";
 
 constexpr int kMostRanks = 1'000'000;  // also the limit of all other counts here
 
@@ -78,6 +80,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (launch.servers > 0) environment.emplace_back(kServers, Text(launch.servers));
   if (launch.evaluator) environment.emplace_back(kEvaluator, "1");
   if (!launch.secret_file.empty()) environment.emplace_back(kSecretFile, launch.secret_file);
+  if (launch.restarts) environment.emplace_back(kRestarts, "1");
+  if (!launch.epoch_file.empty()) environment.emplace_back(kEpochFile, launch.epoch_file);
   if (launch.rank >= 0) environment.emplace_back(kRank, Text(launch.rank));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
   if (!launch.flight_folder.empty()) environment.emplace_back(kFlightFolder, launch.flight_folder);
@@ -86,8 +90,9 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,      kVersionVariable, kHosts,        kColumns,      kThreads, kBind,      kVerbose,
-      kTimeline, kRank,    kShutdownNote, kFlightFolder, kServers, kEvaluator, kSecretFile,
+      kJob,       kVersionVariable, kHosts,    kColumns,      kThreads,      kBind,
+      kVerbose,   kTimeline,        kRank,     kShutdownNote, kFlightFolder, kServers,
+      kEvaluator, kSecretFile,      kRestarts, kEpochFile,
   };
   return names;
 }
@@ -111,6 +116,8 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
         Text("fewer parameter servers than the ", RankCount(launch.hosts), " ranks"));
   launch.evaluator = get(kEvaluator).value_or("") == "1";
   launch.secret_file = get(kSecretFile).value_or("");
+  launch.restarts = get(kRestarts).value_or("") == "1";
+  launch.epoch_file = get(kEpochFile).value_or("");
   if (get(kRank)) launch.rank = ReadCount(get, kRank);
   if (launch.rank >= RankCount(launch.hosts))
     Refuse(kRank, Text(launch.rank), Text("a rank below ", RankCount(launch.hosts)));

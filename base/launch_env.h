@@ -41,6 +41,11 @@ struct LaunchEnv {
   int servers = 0;
   bool evaluator = false;  ///< with servers: the last rank is no worker, but evaluates
   int rank = -1;           ///< of this process, if there is no MPI; -1: ask MPI
+  /// A rank that is lost is started again (dtrun --restarts), and the other ranks wait for it.
+  bool restarts = false;
+  /// With `restarts`: the file of this host that tells when ranks were lost (epoch_file.h). The
+  /// agent makes the file, and the wrapper names it.
+  std::string epoch_file = {};
   /// File on this host with 32 random bytes, for a job of several hosts without MPI. Only the ranks
   /// of the job can read it. "": none. The agent writes the file, and the wrapper names it.
   std::string secret_file = {};
@@ -74,9 +79,9 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get);
 /// any host. The file exists only on the first host, and only for ranks that are no servers.
 std::string EndedNote(const std::string& shutdown_note, int rank);
 
-/// The file beside `shutdown_note` that exists while this rank is in Init. It holds three numbers:
-/// the process id, and the options timeout_s and stall_warning_s. When the rank has joined the job,
-/// the file is renamed to JoinedNote.
+/// The file beside `shutdown_note` that exists while this rank is in Init. It holds four numbers:
+/// the process id, the options timeout_s and stall_warning_s, and the epoch that the rank joins
+/// (epoch_file.h). When the rank has joined the job, the file is renamed to JoinedNote.
 std::string InitNote(const std::string& shutdown_note);
 std::string JoinedNote(const std::string& shutdown_note);
 

@@ -27,7 +27,7 @@ struct Options {
   std::string device_backend = "auto";
   /// The most bytes that this rank takes of its GPU's memory. 0: "all".
   uint64_t gpu_memory_bytes = 0;
-  /// What carries data between hosts: "tcp", "ucx", "mpi", or "auto" (see ops::World).
+  /// The carrier of data between hosts: "tcp", "ucx", "mpi", or "auto" (see ops::World).
   std::string transport = "auto";
   /// A rank on a host that does not answer for this long is lost. Only with TCP and UCX.
   int64_t peer_timeout_s = 30;

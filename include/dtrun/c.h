@@ -189,6 +189,15 @@ DTRUN_API int32_t dtrun_context_threads(const dtrun_context* context);
 DTRUN_API int32_t dtrun_context_terminal_columns(const dtrun_context* context);
 /// The communicator of all ranks. It belongs to the context.
 DTRUN_API dtrun_communicator* dtrun_context_world(dtrun_context* context);
+/// After an error with code `error_code`: sets `*recovers` to 1 if the job has lost ranks and
+/// starts them again (`dtrun --restarts`). Then the objects made from the context, and at last the
+/// context, may only be destroyed. dtrun_init joins the job again. Sets `*recovers` to 0 if the
+/// error has another reason. After DTRUN_PEER_LOST, waits up to 60 s for dtrun to notice the loss.
+DTRUN_API dtrun_error* dtrun_await_recovery(
+    dtrun_context* context, int32_t error_code, int32_t* recovers);
+/// The number of times that the job has lost ranks before this context joined it. 0 without `dtrun
+/// --restarts`.
+DTRUN_API uint32_t dtrun_context_epoch(const dtrun_context* context);
 /// Reports the progress of this rank since its start, for `dtrun --progress`: the steps done, and
 /// the examples that this rank has computed. If a rank reports nothing, each dtrun_reducer_wait and
 /// each step of a dtrun_shards counts as a step. The cost is two stores to memory. Any thread.

@@ -51,6 +51,10 @@ class [[nodiscard]] Context {
   /// True if TF_CONFIG gives a job with parameter servers an evaluator, the last rank.
   bool has_evaluator() const { return dtrun_context_has_evaluator(handle_.get()) != 0; }
 
+  /// The number of times that the job had lost ranks, and had started them again, before this
+  /// process joined it: see elastic.h.
+  uint32_t losses() const { return dtrun_context_epoch(handle_.get()); }
+
   /// The hosts, in the order of the host list.
   std::vector<Host> hosts() const {
     std::vector<Host> hosts;

@@ -13,6 +13,7 @@
 #include <dtrun/detail/variable.h>
 #include <dtrun/device_memory.h>
 #include <dtrun/distributed_optimizer.h>
+#include <dtrun/elastic.h>
 #include <dtrun/error.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/metrics.h>

@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,10 +28,12 @@
 #include <thread>
 #include <vector>
 
+#include "base/epoch_file.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent/left_overs.h"
+#include "launcher/agent/rank_start.h"
 #include "launcher/agent/rank_streams.h"
 #include "launcher/agent/rank_view.h"
 #include "launcher/engines/executables.h"
@@ -54,6 +57,9 @@ using std::chrono::milliseconds;
 constexpr size_t kMostQueued = 1 << 20;
 constexpr milliseconds kDrainTime{1000};
 constexpr milliseconds kBetweenLooks{500};
+// After the loss of a rank, dtrun wants to know soon when all ranks have joined again.
+constexpr milliseconds kBetweenQuickLooks{20};
+constexpr std::chrono::seconds kQuickLooks{10};
 
 // A wrapper's connection.
 struct Wrapper {
@@ -79,7 +85,7 @@ class Agent {
       // After kStop, dtrun is stopped and sends no pings.
       const bool silent = host_timeout_.count() > 0 && !stopped_;
       const milliseconds longest = silent ? host_timeout_ / 4 : milliseconds(-1);
-      poller_.Wait(wrappers_.empty() && !ending_ ? longest : kBetweenLooks);
+      poller_.Wait(wrappers_.empty() && !ending_ ? longest : between_looks());
       if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
       LookAtRanks();
       streams_.SetPaused(dtrun_.queued() > kMostQueued);
@@ -108,9 +114,14 @@ class Agent {
     RemoveSessionFolder(session_folder_);
   }
 
+  milliseconds between_looks() const {
+    return std::chrono::steady_clock::now() < quick_until_ ? kBetweenQuickLooks : kBetweenLooks;
+  }
+
   void LookAtRanks() {
     const auto now = std::chrono::steady_clock::now();
-    if (stopped_ || now - looked_ < kBetweenLooks) return;
+    if (restarts_) ReapChildren();
+    if (stopped_ || now - looked_ < between_looks()) return;
     looked_ = now;
     if (daemon_ > 0) stopped_daemon_.Look(daemon_);
     left_overs_.Look(daemon_);
@@ -142,6 +153,11 @@ class Agent {
       if (frame.type == FrameType::kTerminate) Terminate();
       if (frame.type == FrameType::kRankEnded)
         std::ofstream(base::EndedNote(ShutdownNote(folder_, 0), frame.rank)).flush();
+      if (frame.type == FrameType::kEpoch && epochs_) {
+        quick_until_ = std::chrono::steady_clock::now() + kQuickLooks;
+        epochs_->Publish(body.at("epoch"), body.at("why"));
+      }
+      if (frame.type == FrameType::kRestart && !ending_) Restart(frame.rank);
       if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
         SetStopped(frame.type == FrameType::kStop);
     } catch (const LaunchError& error) {
@@ -179,6 +195,11 @@ class Agent {
       folder_ = own_folder_->path();
     }
     if (const std::string secret = body.at("secret"); !secret.empty()) WriteSecret(folder_, secret);
+    restarts_ = body.at("restarts");
+    if (restarts_) {
+      epochs_ = base::EpochFile::Create(EpochPath(folder_));
+      prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans of ranks come here, where they are found
+    }
     if (body.at("stdin").get<bool>())
       input_ = std::make_unique<RankInput>(poller_, [this](size_t bytes, bool open) {
         dtrun_.Send({FrameType::kTaken, 0, json{{"bytes", bytes}, {"open", open}}.dump()});
@@ -249,7 +270,8 @@ class Agent {
       wrapper.rank = frame.rank;
       wrapper.starter = ViewProcess(wrapper.process).value_or(ProcessView()).parent;
       wrapper.view = RankView(folder_, frame.rank, wrapper.process);
-      daemon_ = wrapper.starter;
+      if (restarts_) starts_.try_emplace(frame.rank, RankStart::Of(wrapper.process));
+      if (wrapper.starter != getpid()) daemon_ = wrapper.starter;
       session_folder_ = frame.body;
       for (int i = 0; i < 2; ++i)
         streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
@@ -290,6 +312,15 @@ class Agent {
     dtrun_.Send(
         {FrameType::kEnded, wrapper.rank,
          body.dump(-1, ' ', false, json::error_handler_t::replace)});
+    if (!restarts_) return;
+    expected_.insert(wrapper.rank);
+    SignalGroupOf(wrapper.process, SIGKILL);  // processes that the program has left
+  }
+
+  void Restart(int rank) {
+    if (expected_.count(rank) == 0) return;
+    ForgetNotes(folder_, rank);
+    starts_[rank].Again();
   }
 
   // The host's clock decides which rank ended first, not the arrival of the frames.
@@ -390,6 +421,10 @@ class Agent {
   std::unique_ptr<RankInput> input_;  // stdin of rank 0
   StoppedHelper stopped_daemon_;
   LeftOvers left_overs_;  // descendants of daemon_
+  bool restarts_ = false;
+  std::unique_ptr<base::EpochFile> epochs_;  // with restarts_
+  std::map<int, RankStart> starts_;          // by rank, with restarts_
+  std::chrono::steady_clock::time_point quick_until_ = {};
   bool stopped_ = false, dtrun_is_gone_ = false;
   std::string told_;  // encoded frames to all wrappers
   std::chrono::steady_clock::time_point looked_ = {};

@@ -19,27 +19,26 @@ RankView::RankView(const std::string& folder, int rank, pid_t wrapper)
 bool RankView::ReadNote(const std::string& file) {
   std::istringstream note(ReadFileOfSystem(file).value_or(""));
   pid_t process = -1;
-  int timeout_s = 0, warning_s = 0;
-  if (!(note >> process >> timeout_s >> warning_s)) return false;
+  int timeout_s = 0, warning_s = 0, epoch = 0;
+  if (!(note >> process >> timeout_s >> warning_s >> epoch)) return false;
   process_ = process;
   timeout_s_ = timeout_s;
   warning_s_ = warning_s;
+  epoch_ = epoch;
   return true;
 }
 
 std::optional<std::string> RankView::Look() {
   stopped_wrapper_.Look(wrapper_);
   in_init_ = ReadNote(base::InitNote(note_));
-  joined_ = joined_ || (!in_init_ && ReadNote(base::JoinedNote(note_)));
+  const bool has_joined = !in_init_ && ReadNote(base::JoinedNote(note_));
+  joined_ = joined_ || has_joined;
   // A process that is killed while it is stopped counts as stopped to its end.
   const std::optional<ProcessView> process = ViewProcess(process_);
   if (process && process->running()) stopped_ = process->stopped();
-  const nlohmann::json body = {
-      {"init", in_init_},
-      {"joined", joined_},
-      {"stopped", stopped_},
-      {"timeout_s", timeout_s_},
-      {"warning_s", warning_s_}};
+  const nlohmann::json body = {{"init", in_init_},        {"joined", joined_},
+                               {"epoch", epoch_},         {"stopped", stopped_},
+                               {"timeout_s", timeout_s_}, {"warning_s", warning_s_}};
   std::string text = body.dump();
   if (text == told_) return std::nullopt;
   told_ = text;

@@ -21,7 +21,8 @@ class RankView {
   /// Sets the process of the rank's program. The view shows it until the program calls Init.
   void SetProgram(pid_t program) { process_ = program; }
 
-  /// Returns the body of a kState frame if the state has changed. Called twice a second.
+  /// Returns the body of a kState frame if the state has changed. Called twice a second, and more
+  /// often after the loss of a rank.
   std::optional<std::string> Look();
 
  private:
@@ -31,7 +32,7 @@ class RankView {
   pid_t wrapper_ = -1, process_ = -1;
   StoppedHelper stopped_wrapper_ = {};
   bool in_init_ = false, joined_ = false, stopped_ = false;
-  int timeout_s_ = 0, warning_s_ = 0;
+  int timeout_s_ = 0, warning_s_ = 0, epoch_ = 0;
   std::string told_;
 };
 

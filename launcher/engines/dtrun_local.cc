@@ -10,6 +10,9 @@
 // The exit code is that of the first failed rank, or 128 + signal for a killed one. After a signal
 // to end, dtrun_local dies of the same signal. SIGUSR1 and SIGUSR2 are forwarded to the ranks.
 //
+// In a job whose ranks are started again (--restarts), dtrun decides what a lost rank means. The
+// agents start such ranks, so dtrun_local stays until it gets a signal to end.
+//
 // If this process dies, the wrappers and the remote shells die. A dtrun_local on another host ends
 // its ranks when its stdin ends.
 
@@ -159,6 +162,7 @@ class Starter {
   // Starts all ranks. `file` is the path of this program on all hosts. Returns the exit code that
   // mpirun would return.
   int Run(const Request& request, const base::LaunchEnv& launch, const std::string& file) {
+    stays_ = launch.restarts;
     int first = 0;
     for (const Part& part : request.parts) {
       if (!part.host.empty() && !ending_) StartRemote(request, part, first, launch.servers, file);
@@ -222,7 +226,8 @@ class Starter {
     }
     setpgid(child, child);  // the child does the same; either may be first
     processes_.push_back(child);
-    if (launch.servers > 0 && launch.rank >= launch.servers) spared_.insert(child);
+    if (launch.restarts || (launch.servers > 0 && launch.rank >= launch.servers))
+      spared_.insert(child);
   }
 
   // The remote shell stays in this process group, so that SIGKILL to the group reaches it.
@@ -322,6 +327,7 @@ class Starter {
     const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(base::ProcessEnv);
     if (!launch || command_.empty() || first < 0 || first >= base::RankCount(launch->hosts))
       return End(static_cast<int>(ExitCode::kInternal));
+    stays_ = launch->restarts;
     const auto host = static_cast<size_t>(base::HostOfRank(launch->hosts, first));
     StartHere(first, launch->hosts[host].slots, *launch, command_);
   }
@@ -355,7 +361,7 @@ class Starter {
       }
       // An unknown child is an orphan of a rank.
       if (std::erase(processes_, child) == 0) continue;
-      // A worker's wrapper was killed: dtrun goes on without that rank.
+      // The wrapper was killed. dtrun goes on without that rank, or starts it again.
       if (spared_.erase(child) > 0 && WIFSIGNALED(status)) continue;
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       if (code != 0) End(code);
@@ -385,7 +391,7 @@ class Starter {
   }
 
   void AwaitEnd() {
-    while (!processes_.empty() || SomeRemoteRuns()) {
+    while (!processes_.empty() || SomeRemoteRuns() || (stays_ && !ending_)) {
       poller_.Wait(Patience());
       LoseEnded();
       if (!ending_ || Clock::now() < kill_at_) continue;
@@ -424,6 +430,7 @@ class Starter {
   std::unique_ptr<FrameStream> caller_;  // in Serve: the dtrun_local that has started this one
   Words command_;                        // in Serve
   bool serves_ = false, launched_ = false;
+  bool stays_ = false;  // until End
   bool ending_ = false;
   int interruption_ = 0, exit_code_ = 0;
   Clock::time_point kill_at_{};

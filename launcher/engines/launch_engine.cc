@@ -25,7 +25,8 @@ const LaunchEngine* FindLaunchEngine(const std::string& name) {
 
 const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string& path) {
   const LaunchEngine& first = *LaunchEngines().front();
-  if (call.only_this_machine || first.IsInstalled(path)) return first;
+  const bool may_be_first = call.only_this_machine || first.IsInstalled(path);
+  if (may_be_first && first.Probe(call).empty()) return first;
   for (const LaunchEngine* engine : LaunchEngines())
     if (engine->IsInstalled(path) && engine->Probe(call).empty()) return *engine;
   return first;

@@ -48,7 +48,8 @@ struct EngineCall {
   bool as_root = false;
   /// The job goes on after it loses a rank, or the engine's daemon on another host.
   bool recovers = false;
-  bool quiet = true;  ///< the engine prints no messages of its own
+  bool restarts = false;  ///< lost ranks are started again, which needs joins_by_secret()
+  bool quiet = true;      ///< the engine prints no messages of its own
   std::vector<std::string> program;
 };
 
@@ -121,8 +122,8 @@ const std::vector<const LaunchEngine*>& LaunchEngines();
 const LaunchEngine* FindLaunchEngine(const std::string& name);
 
 /// The engine for a job of a user who names none. `call` is as for Probe, `path` is $PATH. The
-/// default if it is installed or the job has no other host. Otherwise the first installed engine
-/// that can start the job.
+/// default if it can start the job, and is installed or the job has no other host. Otherwise the
+/// first installed engine that can start the job.
 const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string& path);
 
 /// The arguments of ssh that come before the host.

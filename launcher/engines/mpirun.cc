@@ -170,7 +170,11 @@ class Mpirun final : public LaunchEngine {
     return SearchPath(program(), path).has_value();
   }
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
-  std::string Probe(const EngineCall&) const override { return ""; }
+  std::string Probe(const EngineCall& call) const override {
+    if (!call.restarts) return "";
+    return "--restarts needs ranks that find each other without MPI; expected --launcher local or "
+           "ssh, or no --launcher";
+  }
   Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
   // mpirun is started by its full path, so it expects orted in the same folder on other hosts.
   std::string Daemon(const EngineCall& call) const override {

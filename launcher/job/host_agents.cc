@@ -140,7 +140,8 @@ void HostAgents::Start(Host& host) {
       {"survey", !survey_.complete()},
       {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
       {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0},
-      {"secret", plan_.secret}};
+      {"secret", plan_.secret},
+      {"restarts", plan_.restarts}};
   host.stream->Send(
       {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
@@ -312,6 +313,18 @@ void HostAgents::SpareLostHost() {
 
 void HostAgents::TellEnded(int rank) {
   hosts_.front()->stream->Send({FrameType::kRankEnded, rank});
+}
+
+void HostAgents::BeginEpoch(int epoch, const std::string& why) {
+  const json body = {{"epoch", epoch}, {"why", why}};
+  for (const auto& host : hosts_)
+    host->stream->Send(
+        {FrameType::kEpoch, -1, body.dump(-1, ' ', false, json::error_handler_t::replace)});
+}
+
+void HostAgents::Restart(int rank) {
+  for (const auto& host : hosts_)
+    if (host->ranks.Contains(rank)) host->stream->Send({FrameType::kRestart, rank});
 }
 
 void HostAgents::AskProgress() {

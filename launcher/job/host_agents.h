@@ -43,6 +43,7 @@ struct AgentPlan {
   bool stdin_to_rank_0 = false;
   std::chrono::milliseconds host_timeout{30'000};  ///< a host silent for this long is lost
   std::string secret = {};  ///< 32 bytes in hex, known only to this job's ranks; "": none
+  bool restarts = false;    ///< lost ranks are started again
 };
 
 /// The agents of a job's hosts, seen from dtrun. Starts the agents, gathers their reports about
@@ -81,6 +82,11 @@ class HostAgents {
   /// Continues the processes of agents, or the ssh processes that lead to them, if a signal has
   /// stopped them.
   void ContinueStopped();
+
+  /// Tells all hosts that the job continues in epoch `epoch`; `why` names the lost ranks.
+  void BeginEpoch(int epoch, const std::string& why);
+  /// Starts `rank`, which has ended, again on its host.
+  void Restart(int rank);
 
   /// Tells host 0 that `rank`, on any host, has ended: EndedNote of base/launch_env.h.
   void TellEnded(int rank);

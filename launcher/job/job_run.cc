@@ -24,6 +24,7 @@
 #include "launcher/job/job_terminal.h"
 #include "launcher/job/lost_workers.h"
 #include "launcher/job/rank_watch.h"
+#include "launcher/job/recovery.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/output/output.h"
 #include "launcher/plan/job_plan.h"
@@ -115,7 +116,8 @@ class Job {
         .cwd = std::filesystem::current_path(ignored),
         .stdin_to_rank_0 = options_.stdin_to_rank_0,
         .host_timeout = std::chrono::seconds(options_.host_timeout_s),
-        .secret = plan_.secret};
+        .secret = plan_.secret,
+        .restarts = plan_.call.restarts};
   }
 
   void WaitForHosts() {
@@ -182,6 +184,7 @@ class Job {
     if (const auto late = JudgeLate(agents_->records(), plan_.call.placement, grace_, now.count()))
       End(*late);
     CareForWorkers();
+    Recover();
     WatchRanks();
   }
 
@@ -196,8 +199,28 @@ class Job {
     if (agents_->SomeHostIsSilent()) return;
     const std::vector<ExitRecord> records = agents_->records();
     if (auto verdict = rank_watch_.Judge(records, MonotonicNs())) return End(*std::move(verdict));
-    if (rank_watch_.EngineHangs(records, MonotonicNs())) return EndHangingEngine(records);
+    const bool engine_may_end = !plan_.call.restarts;
+    if (engine_may_end && rank_watch_.EngineHangs(records, MonotonicNs()))
+      return EndHangingEngine(records);
     for (const std::string& line : rank_watch_.Warnings(records, MonotonicNs())) Say(line);
+  }
+
+  // Starts lost ranks again (--restarts). The engine goes on until dtrun tells it to end.
+  void Recover() {
+    if (!plan_.call.restarts || ended_ || supervisor_.interruption() != 0) return;
+    const std::vector<ExitRecord> records = agents_->records();
+    Recovery::Orders orders = recovery_.Update(records, MonotonicNs());
+    for (const std::string& line : orders.lines) Say(line);
+    if (orders.epoch) agents_->BeginEpoch(orders.epoch->number, orders.epoch->why);
+    for (const int rank : orders.restart) agents_->Restart(rank);
+    if (!orders.end) return;
+    const bool saved = HaveSaved(records, base::RankCount(plan_.call.placement), false);
+    if (orders.end->exit_code == 0 && saved) orders.end = PreemptedVerdict();
+    End(*std::move(orders.end), kWithoutHost);
+  }
+
+  static Verdict PreemptedVerdict() {
+    return {static_cast<int>(ExitCode::kPreempted), "pre-empted: the ranks had saved and ended"};
   }
 
   void EndHangingEngine(const std::vector<ExitRecord>& records) {
@@ -331,7 +354,7 @@ class Job {
     const auto spared = std::erase_if(counted, [](const auto& record) { return record.spared; });
     const int ranks = base::RankCount(plan_.call.placement) - static_cast<int>(spared);
     if (status == 0 && !ended_ && HaveSaved(counted, ranks, supervisor_.in_grace()))
-      return {static_cast<int>(ExitCode::kPreempted), "pre-empted: the ranks had saved and ended"};
+      return PreemptedVerdict();
     if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
     if (supervisor_.interruption() != 0)
       return {
@@ -371,6 +394,7 @@ class Job {
       for (const std::string& line : lost_workers_.AtEnd(agents_->records())) Say(line);
     story_.records = lost_workers_.Mark(agents_->records());
     story_.servers = options_.servers;
+    story_.losses = recovery_.losses();
     story_.flights = agents_->flights();
     story_.progress = agents_->progress();
     if (options_.verbose) SaySteps();
@@ -432,6 +456,8 @@ class Job {
   Clock::time_point end_by_ = After(options_.timeout_s);
   Clock::time_point all_done_by_ = Clock::time_point::max();
   RankWatch rank_watch_{plan_.call.placement};
+  Recovery recovery_{
+      options_.restarts, plan_.call.placement, std::chrono::seconds(options_.start_timeout_s)};
   std::string events_;            // of the engine
   std::set<int> told_;            // ended ranks that the first host knows of
   std::optional<Verdict> ended_;  // why dtrun itself ended the job

@@ -55,8 +55,10 @@ void RankReports::Hear(
       case FrameType::kStarted: {
         CheckRank(frame, ranks);
         const json body = json::parse(frame.body);
-        RecordOf(frame.rank).pid = static_cast<pid_t>(WholeNumber(body, "pid", 1, INT32_MAX));
-        RecordOf(frame.rank).start_ns = now_ns;
+        ExitRecord& record = RecordOf(frame.rank);
+        if (record.time_ns > 0) record = {.rank = frame.rank};  // the rank was started again
+        record.pid = static_cast<pid_t>(WholeNumber(body, "pid", 1, INT32_MAX));
+        record.start_ns = now_ns;
         break;
       }
       case FrameType::kEnded:
@@ -93,6 +95,7 @@ void RankReports::HearState(const Frame& frame, int64_t now_ns) {
   state.timeout_s = static_cast<int>(WholeNumber(body, "timeout_s", 0, INT32_MAX));
   state.warning_s = static_cast<int>(WholeNumber(body, "warning_s", 0, INT32_MAX));
   state.joined = joined;
+  state.epoch = static_cast<int>(WholeNumber(body, "epoch", 0, INT32_MAX));
   const auto since = [&](bool is_so, int64_t so_far) {
     return !is_so ? 0 : so_far > 0 ? so_far : now_ns;
   };

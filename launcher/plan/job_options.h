@@ -42,6 +42,7 @@ struct Options {
   const LaunchEngine* engine = nullptr;  ///< starts the ranks; null: ChooseLaunchEngine decides
   int servers = 0;                       ///< number of ranks that hold variables; the first ranks
   bool evaluator = false;                ///< with servers: the last rank is no worker (TF_CONFIG)
+  int restarts = 0;                      ///< how often lost ranks are started again
 
   // Resources of a rank.
   Bind bind = Bind::kAuto;

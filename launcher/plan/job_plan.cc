@@ -58,6 +58,20 @@ void CheckServers(int servers, const std::vector<HostSlots>& placement) {
         ", because the ranks after the parameter servers are the workers"));
 }
 
+// Refuses what a rank that is started again cannot have.
+void CheckRestarts(const Options& options) {
+  if (options.restarts == 0) return;
+  const auto refuse = [&](const char* option, const char* why) {
+    throw UsageError(Text(
+        "--restarts ", options.restarts, ": found ", option, "; expected one of the two, because ",
+        why));
+  };
+  if (options.servers > 0) refuse("--ps", "a job with parameter servers goes on without a worker");
+  if (options.stdin_to_rank_0) refuse("--stdin 0", "rank 0 cannot read its input a second time");
+  if (!options.timeline.empty())
+    refuse("--timeline", "the timeline of a lost rank ends with its process");
+}
+
 // The columns of a line that remain for a rank's text after the prefix.
 int TerminalColumns(const OutputOptions& output) {
   constexpr int kTagColumns = 20, kStampColumns = 24, kFewest = 20;
@@ -139,7 +153,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
           .verbose = options.verbose,
           .timeline = !options.timeline.empty(),
           .servers = options.servers,
-          .evaluator = options.evaluator}))
+          .evaluator = options.evaluator,
+          .restarts = options.restarts > 0}))
     SetForAll(name, value, plan);
   for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
   SayRendezvous(plan.job, plan);
@@ -229,6 +244,8 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
     plan.ranks_here += here[i] ? plan.call.placement[i].slots : 0;
   plan.call.only_this_machine = plan.ranks_here == base::RankCount(plan.call.placement);
   plan.call.mpi_args = options.mpi_args;
+  plan.call.restarts = options.restarts > 0;
+  CheckRestarts(options);
   plan.call.engine =
       options.engine != nullptr ? options.engine : &ChooseLaunchEngine(plan.call, OwnPath());
   const std::string why_not = plan.call.engine->Probe(plan.call);

@@ -131,6 +131,8 @@ std::string ShutdownNote(const std::string& folder, int rank) {
   return Text(folder, "/shutdown.", rank);
 }
 
+std::string EpochPath(const std::string& folder) { return folder + "/epoch"; }
+
 namespace {
 
 // Signals that the end of another rank does not cause. An exit code, or SIGABRT after an uncaught

@@ -76,6 +76,7 @@ enum class RankEnd {
 /// The state of a running rank, seen by the agent of its host. Times are on the monotonic clock.
 struct RankState {
   bool joined = false;     ///< the program has finished dtrun's Init
+  int epoch = 0;           ///< if it has: the epoch that it has joined (EpochFile)
   int64_t init_ns = 0;     ///< since when the program has been in Init; 0: it is not
   int64_t stopped_ns = 0;  ///< since when a signal or a debugger has stopped it; 0: it runs
   int timeout_s = 0;       ///< how long the program waits for other ranks; 0: not known
@@ -105,6 +106,9 @@ struct ExitRecord {
 
 /// The file that dtrun's Shutdown creates for this rank in the job's folder on its host.
 std::string ShutdownNote(const std::string& folder, int rank);
+
+/// The file in job folder `folder` that tells the ranks of its host when ranks were lost.
+std::string EpochPath(const std::string& folder);
 
 /// The exit code of a failed job and the line that explains it. The line is empty if a rank has
 /// chosen its exit code after Shutdown: such a rank has reported its error itself.

@@ -36,6 +36,8 @@ bool IsType(uint8_t type) {
     case FrameType::kPeers:
     case FrameType::kRankEnded:
     case FrameType::kTerminate:
+    case FrameType::kEpoch:
+    case FrameType::kRestart:
     case FrameType::kReady:
     case FrameType::kRefused:
     case FrameType::kStarted:

@@ -23,6 +23,8 @@ enum class FrameType : uint8_t {
   kPeers = 9,        ///< the address of each host; "" for its own or if not known
   kRankEnded = 10,   ///< to host 0: a rank on any host has ended (EndedNote)
   kTerminate = 11,   ///< SIGTERM to the ranks; also to a wrapper, which then outlives its program
+  kEpoch = 12,       ///< {"epoch", "why"}: ranks were lost; all ranks meet again (EpochFile)
+  kRestart = 13,     ///< start the rank's wrapper again
   // an agent to dtrun
   kReady = 16,    ///< {"pid", optional "networks"}: ranks may start
   kRefused = 17,  ///< {"code", "text"}: why no rank may start
@@ -40,8 +42,8 @@ enum class FrameType : uint8_t {
   kProgress = 27,  ///< for each rank that has a flight record: {"rank", "step", "examples",
                    ///< "waited_ns", "reduced"}; sent a last time before kDone
   kTrace = 29,     ///< the next part of a rank's trace for the timeline
-  kState = 30,     ///< {"init", "joined", "stopped", "timeout_s", "warning_s"}: a running rank's
-                   ///< RankState, after each change
+  kState = 30,     ///< {"init", "joined", "epoch", "stopped", "timeout_s", "warning_s"}: a running
+                   ///< rank's RankState, after each change
   kRoutes = 28,    ///< the answer to kPeers: for each host, the own address that leads to it
   // a wrapper to its agent, and the agent's answer
   kHello = 32,  ///< two descriptors with the program's stdout and stderr; the body is the folder of

@@ -169,6 +169,7 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   launch.shutdown_note = ShutdownNote(folder, rank);
   launch.flight_folder = FlightFolder(folder);
   if (launch.servers > 0) launch.rank = rank;  // such a job does not ask MPI
+  if (launch.restarts) launch.epoch_file = EpochPath(folder);
   if (launch.rank >= 0 && launch.hosts.size() > 1) launch.secret_file = SecretFile(folder);
   for (const auto& [name, value] : base::WriteLaunchEnv(launch)) SetEnv(name, value);
 }
@@ -201,7 +202,7 @@ int Main(const std::vector<std::string>& arguments) {
       MemoryFolder(link.folder()), link.folder(),
       launch->hosts[static_cast<size_t>(base::HostOfRank(launch->hosts, rank))].slots);
   PrepareRank(*launch, link.folder(), rank);
-  const bool expendable = launch->servers > 0 && rank >= launch->servers;
+  const bool expendable = launch->restarts || (launch->servers > 0 && rank >= launch->servers);
   const int code = RunProgram(UnmarkWords(arguments), link, out.write, err.write, expendable);
   const bool mpi_notices = by_mpi && launch->servers == 0;
   return code == 0 && !mpi_notices && !expendable && LeftEarly(*launch, link.folder(), rank)

@@ -195,6 +195,21 @@ Lines FailureLines(const JobStory& story, bool show_last_lines) {
   return lines;
 }
 
+namespace {
+
+// `recovery_s` is null if the job ended before all ranks worked together again.
+json JsonOf(const JobStory& story, const Loss& loss) {
+  return {
+      {"reason", loss.why},
+      {"ranks", loss.ranks},
+      {"at", Iso(story, loss.lost_ns)},
+      {"recovery_s", loss.recovered_ns > 0
+                         ? json(SecondsCutToMilliseconds(loss.recovered_ns - loss.lost_ns))
+                         : json()}};
+}
+
+}  // namespace
+
 std::string ReportJson(const JobStory& story) {
   json hosts = json::array(), ranks = json::array(), behind = json::array();
   for (const base::HostSlots& host : story.hosts)
@@ -209,6 +224,8 @@ std::string ReportJson(const JobStory& story) {
     ranks.push_back(std::move(object));
   }
   for (const FlightLag& lag : FindLags(story.flights)) behind.push_back(JsonOf(lag));
+  json losses = json::array();
+  for (const Loss& loss : story.losses) losses.push_back(JsonOf(story, loss));
   const json report = {
       {"exit_code", story.verdict.exit_code},
       {"whose", story.verdict.of_rank ? "rank" : "dtrun"},
@@ -222,6 +239,7 @@ std::string ReportJson(const JobStory& story) {
       {"ranks", std::move(ranks)},
       {"hints", Hints(story)},
       {"behind", std::move(behind)},
+      {"losses", std::move(losses)},
   };
   // Messages of programs and of the system may hold any bytes; JSON may not.
   return report.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

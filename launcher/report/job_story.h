@@ -12,6 +12,15 @@
 
 namespace dtrun::launcher {
 
+/// A loss of ranks, from the first end until all ranks work together again.
+struct Loss {
+  std::string why = {};         ///< "rank 3 on h2 was killed by SIGKILL"
+  int epoch = 0;                ///< the last epoch that it has begun
+  std::vector<int> ranks = {};  ///< started again, in the order of their ends
+  int64_t lost_ns = 0;          ///< when the first of them ended
+  int64_t recovered_ns = 0;     ///< when all ranks had joined again; 0: not yet
+};
+
 /// The facts about a job that has ended or could not start.
 struct JobStory {
   std::vector<std::string> command;
@@ -25,6 +34,7 @@ struct JobStory {
   std::vector<base::FlightProgress> progress = {};  ///< in rank order
   std::string last_lines = {};                      ///< last lines of the culprit on stderr
   int servers = 0;                                  ///< number of ranks that held variables
+  std::vector<Loss> losses = {};                    ///< in a job whose ranks are started again
 };
 
 enum class RankRole {

@@ -240,19 +240,10 @@ LossScale LossScaleIn(const Metadata& metadata) {
                                        ", expected a finite number, 1 or more"));
 }
 
-std::vector<double> SumsOf(Run& run) {
-  std::vector<double> sums;
-  for (Metric* metric : run.metrics()) {
-    const std::span<double> state = metric->state();
-    sums.insert(sums.end(), state.begin(), state.end());
-  }
-  return sums;
-}
-
 // One line per rank. "%a" keeps all bits of a number.
 std::string SumsOfAllRanks(Run& run) {
   std::string text;
-  for (const std::vector<double>& of_rank : AllGatherObjects(run.world(), SumsOf(run))) {
+  for (const std::vector<double>& of_rank : AllGatherObjects(run.world(), SumsOf(run.metrics()))) {
     for (const double sum : of_rank) text += Format("%a ", sum);
     text += "\n";
   }
@@ -278,7 +269,7 @@ std::vector<std::vector<double>> ParseSums(const std::string& text, size_t expec
 }
 
 void RestoreSums(Run& run, const std::string& text) {
-  std::vector<double> mine(SumsOf(run).size());
+  std::vector<double> mine(SumsOf(run.metrics()).size());
   const std::vector<std::vector<double>> saved = ParseSums(text, mine.size());
   const auto rank = static_cast<size_t>(run.world().rank());
   if (saved.size() == static_cast<size_t>(run.world().size())) {
@@ -287,10 +278,7 @@ void RestoreSums(Run& run, const std::string& text) {
     for (const std::vector<double>& of_rank : saved)
       std::transform(mine.begin(), mine.end(), of_rank.begin(), mine.begin(), std::plus<>());
   }
-  const double* next = mine.data();
-  for (Metric* metric : run.metrics()) {
-    for (double& sum : metric->state()) sum = *next++;
-  }
+  SetSums(run.metrics(), mine);
 }
 
 }  // namespace

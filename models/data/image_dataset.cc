@@ -154,31 +154,75 @@ ImageDataset LoadImageDataset(const std::string& directory) {
       Pipeline::FromImages(std::make_shared<const Images>(std::move(data.test))));
 }
 
-ImageDataset LoadImageDataset(const std::string& directory, Context& job) {
-  return LoadImageDataset(directory, job.world(), job.hosts());
+// Loads a data set on the ranks of all hosts.
+class ImageLoader {
+ public:
+  ImageLoader(const std::string& directory, Communicator& world, KeptImages* kept)
+      : directory_(directory), world_(world), kept_(kept) {}
+
+  // The first rank of each host has the data: a rank that has kept it, or else one that reads it.
+  ImageDataset Load(const std::vector<Host>& hosts) {
+    CheckDirectories(world_, hosts, directory_);
+    Communicator host = *world_.Split(HostOf(world_.rank(), hosts), has_kept() ? 0 : 1);
+    Dataset data;
+    const Finding mine = host.rank() == 0 ? Find(&data) : Finding{};
+    const std::vector<Finding> of_hosts = Exchange(world_, mine);
+    CheckFindings(of_hosts, hosts, directory_);
+    const Facts facts = *of_hosts[0].facts;
+    const auto memory = HostMemory::Share(host, has_kept() ? KeptParts() : PartsOf(data));
+    ImageDataset images = Map(facts, memory);
+    if (kept_ != nullptr) Keep(images.info, facts.digest, memory);
+    return images;
+  }
+
+ private:
+  bool has_kept() const {
+    return kept_ != nullptr && kept_->memory_ != nullptr && kept_->info_.directory == directory_;
+  }
+  Parts KeptParts() const { return {{kept_->memory_->data(), kept_->memory_->bytes()}}; }
+  Finding Find(Dataset* data) const {
+    if (!has_kept()) return Read(directory_, data);
+    const DatasetInfo& info = kept_->info_;
+    return {
+        "", 0,
+        Facts{
+            info.train_examples, info.test_examples, info.shape.height, info.shape.width,
+            info.classes, kept_->digest_}};
+  }
+
+  ImageDataset Map(const Facts& facts, const std::shared_ptr<const HostMemory>& memory) const {
+    const ExampleShape shape{facts.height, facts.width, 1};
+    const uint8_t* bytes = memory->data();
+    const auto next = [&](uint64_t count) {
+      const uint8_t* labels = bytes + count * shape.count();
+      const Pipeline pipeline = Pipeline::FromMapped(shape, count, bytes, labels, memory);
+      bytes = labels + count;
+      return pipeline;
+    };
+    const Pipeline train = next(facts.train_count), test = next(facts.test_count);
+    return Assemble(directory_, facts, train, test);
+  }
+
+  void Keep(
+      const DatasetInfo& info, uint32_t digest, const std::shared_ptr<const HostMemory>& memory) {
+    kept_->info_ = info;
+    kept_->digest_ = digest;
+    kept_->memory_ = memory;
+  }
+
+  const std::string& directory_;
+  Communicator& world_;
+  KeptImages* kept_;
+};
+
+ImageDataset LoadImageDataset(const std::string& directory, Context& job, KeptImages* kept) {
+  return LoadImageDataset(directory, job.world(), job.hosts(), kept);
 }
 
 ImageDataset LoadImageDataset(
-    const std::string& directory, Communicator& world, const std::vector<Host>& hosts) {
-  CheckDirectories(world, hosts, directory);
-  Communicator host = *world.Split(HostOf(world.rank(), hosts));
-  Dataset data;
-  const Finding mine = host.rank() == 0 ? Read(directory, &data) : Finding{};
-  const std::vector<Finding> of_hosts = Exchange(world, mine);
-  CheckFindings(of_hosts, hosts, directory);
-
-  const Facts facts = *of_hosts[0].facts;
-  const auto memory = HostMemory::Share(host, PartsOf(data));
-  const ExampleShape shape{facts.height, facts.width, 1};
-  const uint8_t* bytes = memory->data();
-  const auto next = [&](uint64_t count) {
-    const uint8_t* labels = bytes + count * shape.count();
-    const Pipeline pipeline = Pipeline::FromMapped(shape, count, bytes, labels, memory);
-    bytes = labels + count;
-    return pipeline;
-  };
-  const Pipeline train = next(facts.train_count), test = next(facts.test_count);
-  return Assemble(directory, facts, train, test);
+    const std::string& directory, Communicator& world, const std::vector<Host>& hosts,
+    KeptImages* kept) {
+  return ImageLoader(directory, world, kept).Load(hosts);
 }
 
 }  // namespace dtrun::models

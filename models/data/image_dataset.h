@@ -5,12 +5,15 @@
 #include <dtrun/error.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "models/data/pipeline.h"
 
 namespace dtrun::models {
+
+class HostMemory;
 
 /// The directory and sizes of a data set.
 struct DatasetInfo {
@@ -32,6 +35,21 @@ class UnusableDataError : public Error {
   using Error::Error;
 };
 
+/// The bytes of the last data set that this process has loaded, for a job whose lost ranks are
+/// started again (RunElastic): the ranks load the data set anew, and a process that still has it
+/// replaces the files. Pass it to each LoadImageDataset of the process.
+class KeptImages {
+ public:
+  KeptImages() = default;
+
+ private:
+  friend class ImageLoader;
+
+  DatasetInfo info_;
+  uint32_t digest_ = 0;                             // CRC-32 of all bytes
+  std::shared_ptr<const class HostMemory> memory_;  // null: nothing is kept
+};
+
 /// Reads the four files of LoadDataset, with its errors.
 ImageDataset LoadImageDataset(const std::string& directory);
 
@@ -43,10 +61,13 @@ ImageDataset LoadImageDataset(const std::string& directory);
 ///   first rank of its host. The first rank reads the files.
 /// - kUnavailable: a host has too little memory to read the files.
 /// - The errors of HostMemory::Share and of every collective.
-ImageDataset LoadImageDataset(const std::string& directory, Context& job);
+/// `kept` is the memory of this process for the next load; nullptr: none.
+ImageDataset LoadImageDataset(
+    const std::string& directory, Context& job, KeptImages* kept = nullptr);
 /// For ranks without a Context. `hosts` is in rank order: the first ranks run on hosts[0].
 ImageDataset LoadImageDataset(
-    const std::string& directory, Communicator& world, const std::vector<Host>& hosts);
+    const std::string& directory, Communicator& world, const std::vector<Host>& hosts,
+    KeptImages* kept = nullptr);
 
 }  // namespace dtrun::models
 

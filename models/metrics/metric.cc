@@ -19,18 +19,24 @@ void Metric::Reset() {
 
 // Sums in f64: counts are exact below 2^53.
 void SumOverRanks(Communicator& communicator, std::span<Metric* const> metrics) {
+  std::vector<double> sums = SumsOf(metrics);
+  communicator.AllReduce(Buffer(sums.data(), sums.size()));
+  SetSums(metrics, sums);
+}
+
+std::vector<double> SumsOf(std::span<Metric* const> metrics) {
   std::vector<double> sums;
   for (Metric* metric : metrics) {
     const std::span<double> state = metric->state();
     sums.insert(sums.end(), state.begin(), state.end());
   }
-  communicator.AllReduce(Buffer(sums.data(), sums.size()));
+  return sums;
+}
+
+void SetSums(std::span<Metric* const> metrics, const std::vector<double>& sums) {
   auto next = sums.begin();
-  for (Metric* metric : metrics) {
-    const std::span<double> state = metric->state();
-    std::copy_n(next, state.size(), state.begin());
-    next += static_cast<ptrdiff_t>(state.size());
-  }
+  for (Metric* metric : metrics)
+    for (double& sum : metric->state()) sum = next == sums.end() ? 0 : *next++;
 }
 
 namespace {

@@ -61,6 +61,11 @@ MetricList MakeMetrics(Ms... metrics) {
 /// call would count the examples of other ranks again. Collective.
 void SumOverRanks(Communicator& communicator, std::span<Metric* const> metrics);
 
+/// The states of all metrics, one after the other, to save or to send.
+std::vector<double> SumsOf(std::span<Metric* const> metrics);
+/// Sets the states to the result of SumsOf of the same metrics. Missing sums become 0.
+void SetSums(std::span<Metric* const> metrics, const std::vector<double>& sums);
+
 /// A metric that is a weighted sum divided by the sum of the weights.
 class Ratio : public Metric {
  public:

@@ -53,34 +53,41 @@ int WriteResult(
   return trained.not_written.empty() ? kSuccess : kResultNotWritten;
 }
 
-int TrainAsRank(Context& job, const ParsedOptions& parsed) {
+// What a process keeps when the job loses other ranks.
+struct Kept {
+  KeptTraining training;
+  KeptImages images;
+};
+
+int TrainAsRank(Context& job, const ParsedOptions& parsed, Kept& kept) {
   if (!parsed.help.empty()) {
     if (job.rank() == 0) std::fputs(parsed.help.c_str(), stdout);
     return kSuccess;
   }
   omp_set_num_threads(ComputeThreads(parsed.options, job));
 
-  Preparation ready = Prepare(parsed, job);
+  Preparation ready = Prepare(parsed, job, &kept.images);
   const Verdict& verdict = ready.verdict;
   const TrainOptions& options = ready.options;
   if (verdict.exit_code != kSuccess)
     return job.rank() == 0 ? Report(verdict.problem, verdict.exit_code) : verdict.exit_code;
 
   const std::unique_ptr<Strategy> strategy = MakeChosenStrategy(job, ready);
-  if (job.rank() == 0 && options.verbose > 0) {
+  if (job.rank() == 0 && options.verbose > 0 && job.losses() == 0) {
     std::fputs(Heading(job, options, ready).c_str(), stdout);
     std::fflush(stdout);
   }
-  const Trained trained = Train(job, *strategy, options, ready);
+  const Trained trained = Train(job, *strategy, options, ready, kept.training);
   const RunReport page = PageOf(job, options, ready, trained);
   return job.rank() == 0 ? WriteResult(job, trained, page, ready) : kSuccess;
 }
 
 int Main(int argc, char** argv) {
   const ParameterOptions options = ReadParameterOptions(argc, argv);
+  Kept kept;
   return RunAsRank("cnn_fmnist", [&](Context& job) {
     return options.has_servers() ? TrainWithServers(job, "cnn_fmnist", options)
-                                 : TrainAsRank(job, options.parsed);
+                                 : TrainAsRank(job, options.parsed, kept);
   });
 }
 

@@ -160,7 +160,7 @@ int ComputeThreads(const TrainOptions& options, const Context& job) {
 
 // The ranks compare their command lines first. A rank with other options might skip the collective
 // calls below.
-Preparation Prepare(const ParsedOptions& parsed, Context& job) {
+Preparation Prepare(const ParsedOptions& parsed, Context& job, KeptImages* kept) {
   Preparation ready;
   const TrainOptions& options = parsed.options;
   ready.verdict = parsed.error.empty() ? Verdict{kSuccess, "", SharedSettings(options)}
@@ -168,7 +168,7 @@ Preparation Prepare(const ParsedOptions& parsed, Context& job) {
   ready.verdict = AgreeOn(ready.verdict, job);
   if (ready.verdict.exit_code != kSuccess) return ready;
   try {
-    ready.data = LoadImageDataset(options.data_dir, job);
+    ready.data = LoadImageDataset(options.data_dir, job, kept);
   } catch (const UnusableDataError& error) {
     ready.verdict = {kDataUnusable, error.what()};
     return ready;

@@ -1,6 +1,7 @@
 #include "models/programs/rank_main.h"
 
 #include <dtrun/c.h>
+#include <dtrun/elastic.h>
 #include <dtrun/error.h>
 #include <dtrun/replicas.h>
 
@@ -246,19 +247,20 @@ int Complain(const std::string& program, const std::string& problem, int exit_co
 }
 
 int RunAsRank(const std::string& program, const std::function<int(Context& job)>& body) {
-  try {
-    Context job = Init();
-    int exit_code = kSuccess;
+  const auto work = [&](Context& job) {
     try {
-      exit_code = body(job);
+      return body(job);
     } catch (const AgreedError& error) {
-      exit_code = error.exit_code();
+      // After a loss, the ranks cannot end together.
+      if (error.code() == ErrorCode::kPeerLost) throw;
       // A worker of parameter servers agrees only with itself, except about the command line.
-      const bool alone = job.parameter_servers() > 0 && exit_code != kUsage;
-      if (job.rank() == 0 || alone) Complain(program, error.what(), exit_code);
+      const bool alone = job.parameter_servers() > 0 && error.exit_code() != kUsage;
+      if (job.rank() == 0 || alone) Complain(program, error.what(), error.exit_code());
+      return error.exit_code();
     }
-    job.Shutdown();
-    return exit_code;
+  };
+  try {
+    return RunElastic(work);
   } catch (const Error& error) {
     return Complain(program, error.what(), ExitCodeOf(error.code()));
   } catch (const std::bad_alloc&) {

@@ -55,7 +55,7 @@ class Session {
         train_(Distributed(strategy, TrainPipeline())),
         test_(Distributed(strategy, ready.data->test.Batch(ready.global_batch))) {}
 
-  Trained Fit();
+  Trained Fit(KeptTraining& kept);
   Trained CustomLoop();
 
  private:
@@ -80,7 +80,7 @@ class Session {
     return RateAt(options_, step, ready_.data->info.train_examples, job_.size());
   }
   bool says_lines() const { return options_.verbose > 0; }
-  CallbackList MakeCallbacks(std::vector<double>& step_losses);
+  CallbackList MakeCallbacks(std::vector<double>& step_losses, bool resumes);
   Logs TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses);
   void Finish(Trained& trained);
 
@@ -99,14 +99,14 @@ void PrintProblem(const std::string& line) {
 }
 
 // Callbacks that set the learning rate come before callbacks that report it.
-CallbackList Session::MakeCallbacks(std::vector<double>& step_losses) {
+CallbackList Session::MakeCallbacks(std::vector<double>& step_losses, bool resumes) {
   CallbackList list;
   if (!options_.checkpoint_dir.empty()) {
     list.push_back(std::make_unique<BackupAndRestore>(BackupAndRestoreOptions{
         .folder = options_.checkpoint_dir,
         .every_batches = options_.checkpoint_every,
         .max_to_keep = options_.keep_checkpoints,
-        .restore = options_.resume,
+        .restore = resumes,
         .delete_at_end = false,
         .print = PrintProblem}));
   }
@@ -130,14 +130,17 @@ CallbackList Session::MakeCallbacks(std::vector<double>& step_losses) {
   return list;
 }
 
-Trained Session::Fit() {
+Trained Session::Fit(KeptTraining& kept) {
   Trained trained;
   const FitOptions fit{
       .epochs = options_.epochs,
       .steps_per_epoch = options_.steps_per_epoch,
       .max_steps = options_.max_steps,
-      .validation_data = &test_};
-  const CallbackList callbacks = MakeCallbacks(trained.result.step_losses);
+      .validation_data = &test_,
+      .kept = &kept};
+  const bool is_kept = job_.losses() > 0 && kept.IsKeptBySome(job_.world());
+  const CallbackList callbacks =
+      MakeCallbacks(trained.result.step_losses, options_.resume && !is_kept);
   History history = trainer_.Fit(train_, fit, callbacks);
   for (const Logs& logs : history.logs) trained.result.epochs.push_back(EpochResultOf(logs));
   trained.not_written = std::move(history.not_written);
@@ -229,9 +232,11 @@ std::unique_ptr<Session> MakeSession(
 
 }  // namespace
 
-Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
+Trained Train(
+    Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready,
+    KeptTraining& kept) {
   const std::unique_ptr<Session> session = MakeSession(job, strategy, options, ready);
-  return options.loop == "custom" ? session->CustomLoop() : session->Fit();
+  return options.loop == "custom" ? session->CustomLoop() : session->Fit(kept);
 }
 
 }  // namespace dtrun::models

@@ -21,6 +21,7 @@
 #include "models/programs/training_options.h"
 #include "models/report/page.h"
 #include "models/train/agreement.h"
+#include "models/train/kept_training.h"
 #include "models/train/report.h"
 
 namespace dtrun::models {
@@ -61,7 +62,7 @@ int ComputeThreads(const TrainOptions& options, const Context& job);
 
 /// Prepares a training and finds all errors of options, data and devices. The verdict has the
 /// error. Collective.
-Preparation Prepare(const ParsedOptions& parsed, Context& job);
+Preparation Prepare(const ParsedOptions& parsed, Context& job, KeptImages* kept = nullptr);
 
 /// Chooses the device, of the same kind on all ranks. Sets `ready.options.device` to "cpu" or
 /// "cuda", and the batch size to a number. Needs the options and the data. Errors are in the
@@ -86,8 +87,12 @@ struct Trained {
 
 /// Trains as the options say and evaluates the test set. Collective. Rank 0 prints. Throws the
 /// errors of Trainer::Fit, and Error kMismatch if the ranks' final parameters differ. If the
-/// strategy refuses the network or the optimizer, throws AgreedError.
-Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready);
+/// strategy refuses the network or the optimizer, throws AgreedError. `kept` outlives this
+/// process's work in the job. After a loss of ranks, the loop `fit` continues from there, and the
+/// loop `custom` starts again.
+Trained Train(
+    Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready,
+    KeptTraining& kept);
 
 /// Describes the training, one topic per line. Ends with a new line.
 std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready);

@@ -3,7 +3,6 @@
 #include <dtrun/objects.h>
 
 #include <cmath>
-#include <limits>
 #include <set>
 
 #include "models/message_text.h"
@@ -14,16 +13,6 @@ namespace dtrun::models {
 
 // After every step, the ranks settle its outcome with one all-reduce of 8 bytes. Until then, a rank
 // that has failed still takes part in the step, so that no other rank waits for it.
-
-std::vector<double> History::Of(const std::string& name) const {
-  std::vector<double> values;
-  for (const Logs& of_epoch : logs) {
-    const auto found = of_epoch.find(name);
-    values.push_back(
-        found == of_epoch.end() ? std::numeric_limits<double>::quiet_NaN() : found->second);
-  }
-  return values;
-}
 
 Trainer::Trainer(Replica& replica, const Loss& loss, MetricList metrics)
     : replica_(replica),
@@ -67,6 +56,20 @@ History Trainer::Fit(BatchSource& data, const FitOptions& options, const Callbac
   ResetMetrics();
   Call(callbacks, [&](Callback& callback) { callback.OnTrainBegin(run); });
   agreement_.Settle();
+  try {
+    RunEpochs(run, data, options, callbacks, history);
+  } catch (const Error& error) {
+    if (options.kept != nullptr && error.code() == ErrorCode::kPeerLost)
+      options.kept->Keep(run, history);
+    throw;
+  }
+  return history;
+}
+
+void Trainer::RunEpochs(
+    Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
+    History& history) {
+  if (options.kept != nullptr) options.kept->Restore(run, history);
   while (run.position.epoch < options.epochs && !run.stop() &&
          (options.max_steps == 0 || run.position.step < options.max_steps))
     RunEpoch(run, data, options, callbacks, history);
@@ -74,7 +77,6 @@ History Trainer::Fit(BatchSource& data, const FitOptions& options, const Callbac
   Call(callbacks, [&](Callback& callback) { callback.OnTrainEnd(run, last); });
   agreement_.Settle();
   history.not_written = run.not_written();
-  return history;
 }
 
 void Trainer::RunEpoch(
@@ -91,7 +93,7 @@ void Trainer::RunEpoch(
     return (options.steps_per_epoch == 0 || run.position.batch < options.steps_per_epoch) &&
            (options.max_steps == 0 || run.position.step < options.max_steps);
   };
-  while (!run.stop() && has_steps_left() && RunBatch(run, data, callbacks)) continue;
+  while (!run.stop() && has_steps_left() && RunBatch(run, data, callbacks, options.kept)) continue;
 
   run.cut_short = run.steps > 0 && run.position.batch < run.steps;
   SumOverRanks(run.world(), all_metrics_);
@@ -111,10 +113,12 @@ void Trainer::RunEpoch(
   if (agreement_.Settle()) run.StopTraining();
   history.epochs.push_back(epoch);
   history.logs.push_back(logs);
+  if (options.kept != nullptr) options.kept->EndStep(run);
 }
 
 // Returns false at the end of the epoch's data.
-bool Trainer::RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks) {
+bool Trainer::RunBatch(
+    Run& run, BatchSource& data, const CallbackList& callbacks, KeptTraining* kept) {
   const uint64_t steps = data.steps_per_epoch();
   if (steps > 0 && run.position.batch >= steps) return false;
   ReplicaBatch batch;
@@ -129,6 +133,7 @@ bool Trainer::RunBatch(Run& run, BatchSource& data, const CallbackList& callback
     run.batch_loss = ComputeGradients(replica_, batch, loss_, all_metrics_);
     CheckLoss(run, run.batch_loss);
   });
+  if (kept != nullptr) kept->BeginStep(run);
   if (agreement_.failed())
     replica_.Abandon();
   else
@@ -136,6 +141,7 @@ bool Trainer::RunBatch(Run& run, BatchSource& data, const CallbackList& callback
   ++run.position.batch;
   ++run.position.step;
   run.epoch_examples += batch.global_batch;
+  if (kept != nullptr) kept->EndStep(run);
   const Logs logs = LogsOf("");
   Call(callbacks, [&](Callback& callback) { callback.OnBatchEnd(run, logs); });
   if (run.stop()) agreement_.RequestStop();

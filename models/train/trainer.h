@@ -13,6 +13,7 @@
 #include "models/metrics/metric.h"
 #include "models/train/agreement.h"
 #include "models/train/batch.h"
+#include "models/train/kept_training.h"
 #include "models/train/replica.h"
 
 namespace dtrun::models {
@@ -29,23 +30,15 @@ struct OutputShares {
 ///   rank 0: {a0, b0}   rank 1: {a1, b1}  ->  {a0, a1, b0, b1}
 std::vector<float> Gather(Communicator& world, OutputShares mine, bool on_all_ranks);
 
-/// The results of Fit, the same on all ranks.
-struct History {
-  std::vector<uint64_t> epochs;  ///< the epochs that ended in this run, from 0
-  std::vector<Logs> logs;        ///< of each of these epochs
-  /// The failed writes of callbacks, such as a checkpoint on a full disk. Training continued.
-  std::vector<std::string> not_written;
-
-  /// The values of one number, epoch by epoch. NaN for an epoch without the number.
-  std::vector<double> Of(const std::string& name) const;
-};
-
 struct FitOptions {
   uint64_t epochs = 1;           ///< training ends after so many epochs, counted from epoch 0
   uint64_t initial_epoch = 0;    ///< the first epoch to train
   uint64_t steps_per_epoch = 0;  ///< 0: all batches of the data
   uint64_t max_steps = 0;        ///< over all epochs; 0: no limit
   BatchSource* validation_data = nullptr;  ///< evaluated at the end of each epoch
+  /// Keeps the state if the job loses ranks, for the next call in the same process. nullptr: the
+  /// state is lost with this call.
+  KeptTraining* kept = nullptr;
 };
 
 enum class PredictTo { kAllRanks, kRank0 };
@@ -83,7 +76,10 @@ class Trainer {
   void RunEpoch(
       Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
       History& history);
-  bool RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks);
+  void RunEpochs(
+      Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
+      History& history);
+  bool RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks, KeptTraining* kept);
   void CheckLoss(const Run& run, double loss);
   Logs EvaluateIn(Run& run, BatchSource& data, const CallbackList& callbacks);
   Logs LogsOf(const std::string& prefix) const;

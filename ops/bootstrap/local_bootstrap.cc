@@ -133,7 +133,7 @@ std::unique_ptr<Bootstrap> JoinLocally(const LocalMeeting& meeting) {
       throw Error(
           ErrorCode::kTimeout,
           Text("waited ", meeting.timeout.count(), " s for the other ranks to call Init"));
-    ::poll(nullptr, 0, static_cast<int>(pause.count()));
+    ::poll(nullptr, 0, std::min(static_cast<int>(pause.count()), MostOfWait(deadline)));
   }
 }
 

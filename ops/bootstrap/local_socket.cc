@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -31,14 +32,34 @@ std::optional<pid_t> TrustedPeer(int socket) {
   return known && peer.uid == ::geteuid() ? std::optional(peer.pid) : std::nullopt;
 }
 
+namespace {
+
+thread_local const std::function<std::string()>* why_to_abandon = nullptr;
+
+}  // namespace
+
+AbandonScope::AbandonScope(std::function<std::string()> why)
+    : why_(std::move(why)), outer_(std::exchange(why_to_abandon, &why_)) {}
+
+AbandonScope::~AbandonScope() { why_to_abandon = outer_; }
+
+int MostOfWait(Deadline deadline) {
+  constexpr int64_t kBetweenLooks = 20, kLongest = 1'000'000;
+  if (why_to_abandon != nullptr)
+    if (const std::string why = (*why_to_abandon)(); !why.empty())
+      throw Error(ErrorCode::kPeerLost, why);
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  const int64_t most = why_to_abandon != nullptr ? kBetweenLooks : kLongest;
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, most));
+}
+
 bool AwaitReady(int fd, short events, Deadline deadline) {
   for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return false;
+    const int most = MostOfWait(deadline);
+    if (most <= 0) return false;
     pollfd poll_fd{fd, events, 0};
-    const int64_t most = 1'000'000;
-    const int ready = ::poll(&poll_fd, 1, static_cast<int>(std::min<int64_t>(left.count(), most)));
+    const int ready = ::poll(&poll_fd, 1, most);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) ThrowErrno("poll");
   }

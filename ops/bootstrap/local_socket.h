@@ -6,6 +6,7 @@
 #include <sys/un.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -32,8 +33,26 @@ class LocalAddress {
 /// The process id of the other end, if that process belongs to this user. Otherwise nullopt.
 std::optional<pid_t> TrustedPeer(int socket);
 
+/// While it lives, waits of this thread during Init end with Error kPeerLost as soon as `why`
+/// returns a text, which becomes the error's text. `why` is called often.
+class AbandonScope {
+ public:
+  explicit AbandonScope(std::function<std::string()> why);
+  ~AbandonScope();
+  AbandonScope(const AbandonScope&) = delete;
+  AbandonScope& operator=(const AbandonScope&) = delete;
+
+ private:
+  std::function<std::string()> why_;
+  const std::function<std::string()>* outer_;
+};
+
+/// The milliseconds for which a wait during Init may sleep before it calls this function again. 0:
+/// the deadline has passed. Throws the error of the innermost AbandonScope.
+int MostOfWait(Deadline deadline);
+
 /// Waits until poll reports one of `events` on `fd`, or until `fd` is broken. Returns false if the
-/// deadline passes first. Throws Error kSystem.
+/// deadline passes first. Throws Error kSystem, and the error of an AbandonScope.
 bool AwaitReady(int fd, short events, Deadline deadline);
 
 }  // namespace dtrun::ops

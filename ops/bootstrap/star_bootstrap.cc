@@ -202,12 +202,13 @@ Error LostPeer(const std::string& name) {
 
 // Waits until one of the files is ready. Returns false if the deadline passes first.
 bool AwaitAny(std::vector<pollfd> files, Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  if (left <= 0) return false;
-  const int ready =
-      ::poll(files.data(), files.size(), static_cast<int>(std::min<int64_t>(left, 1'000'000)));
-  if (ready < 0 && errno != EINTR) ThrowErrno("poll");
-  return ready != 0;
+  for (;;) {
+    const int most = MostOfWait(deadline);
+    if (most <= 0) return false;
+    const int ready = ::poll(files.data(), files.size(), most);
+    if (ready < 0 && errno != EINTR) ThrowErrno("poll");
+    if (ready != 0) return true;
+  }
 }
 
 pollfd BothWays(const FrameStream& stream) {

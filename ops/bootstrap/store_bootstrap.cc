@@ -232,7 +232,7 @@ std::unique_ptr<Bootstrap> JoinAtStore(const StoreMeeting& meeting) {
       if (auto spoke = GreetStore(meeting, std::move(socket), deadline, warning)) return spoke;
       cause = "the process that listens there closed the connection";
     }
-    ::poll(nullptr, 0, static_cast<int>(pause.count()));
+    ::poll(nullptr, 0, std::min(static_cast<int>(pause.count()), MostOfWait(deadline)));
     if (Clock::now() >= deadline)
       throw Error(ErrorCode::kTimeout, wait("waited ", meeting.timeout));
     if (Clock::now() >= warning) {

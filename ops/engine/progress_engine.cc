@@ -154,7 +154,9 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
   const base::TimePoint now = entry->is_part ? base::TimePoint() : clock_.Now();
   entry->since = now;
   RecordStart(*entry);
-  if (const Lost* lost = LostOf(*entry->operation)) {
+  if (lost_all_) {
+    Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kPeerLost, *lost_all_)));
+  } else if (const Lost* lost = LostOf(*entry->operation)) {
     Fail(*entry, std::make_exception_ptr(LostError(*lost, *entry->operation)));
   } else {
     AdvanceEntry(*entry);
@@ -472,6 +474,20 @@ void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
   }
   if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error);
   if (first && options_.on_give_up) options_.on_give_up(error);
+}
+
+void Engine::LosePeers(const std::string& error) {
+  std::lock_guard lock(mutex_);
+  if (lost_all_) return;
+  lost_all_ = error;
+  const bool first = !gave_up_.exchange(true);
+  for (const auto& entry : active_) {
+    if (entry->done.load(std::memory_order_relaxed)) continue;
+    Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kPeerLost, error)));
+    Abandon(*entry);
+  }
+  if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error);
+  doorbell().Ring();
 }
 
 void Engine::Abandon(Entry& entry) {

@@ -7,6 +7,7 @@
 #include "dtrun/c.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/device/device_gradients.h"
+#include "runtime/job/job_epoch.h"
 #include "runtime/job/join_by_hand.h"
 
 namespace {
@@ -40,7 +41,9 @@ const char* dtrun_version(void) { return dtrun::base::kVersion; }
 dtrun_error* dtrun_init(const dtrun_option* options, size_t option_count, dtrun_context** context) {
   return Guard([&] {
     CheckNotNull(context, "context");
-    *context = new dtrun_context(Given(options, option_count), {});
+    dtrun::runtime::JoinSomeEpoch(dtrun::base::ProcessEnv, [&] {
+      *context = new dtrun_context(Given(options, option_count), {});
+    });
   });
 }
 
@@ -72,6 +75,18 @@ dtrun_error* dtrun_shutdown(dtrun_context* context) {
     if (!context->owner.watch.forked()) context->context.Shutdown();
   });
 }
+
+dtrun_error* dtrun_await_recovery(dtrun_context* context, int32_t error_code, int32_t* recovers) {
+  return Guard([&] {
+    CheckNotNull(recovers, "recovers");
+    *recovers =
+        Use(context, "context").context.AwaitRecovery(static_cast<dtrun::ErrorCode>(error_code))
+            ? 1
+            : 0;
+  });
+}
+
+uint32_t dtrun_context_epoch(const dtrun_context* context) { return context->context.epoch(); }
 
 void dtrun_context_destroy(dtrun_context* context) { Destroy(context); }
 

@@ -18,6 +18,7 @@
 #include "base/version.h"
 #include "dtrun/error.h"
 #include "ops/backends/backends.h"
+#include "ops/bootstrap/local_socket.h"
 #include "runtime/job/join_plan.h"
 #include "runtime/job/topology.h"
 
@@ -49,12 +50,12 @@ class InitNote {
  public:
   InitNote(
       const std::optional<base::LaunchEnv>& launch, const base::Options& options,
-      const ops::MpiHandle& handle) {
+      const ops::MpiHandle& handle, uint32_t epoch) {
     const bool waits = launch && !launch->shutdown_note.empty() && launch->servers == 0;
     if (!waits || handle.comm != nullptr) return;
     note_ = launch->shutdown_note;
-    std::ofstream(base::InitNote(note_))
-        << getpid() << ' ' << options.timeout_s << ' ' << options.stall_warning_s << '\n';
+    std::ofstream(base::InitNote(note_)) << getpid() << ' ' << options.timeout_s << ' '
+                                         << options.stall_warning_s << ' ' << epoch << '\n';
   }
   // Renames the file instead of writing a new one, because the disk may be full by now.
   ~InitNote() {
@@ -78,8 +79,11 @@ Context::Context(
     : launch_(WantsToBeAlone(get) ? std::nullopt : LaunchOf(get)),
       options_(base::ReadOptions(get, given)) {
   terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
-  const InitNote note(launch_, options_, handle);
-  job_ = JoinJob(get, launch_, options_, handle);
+  epoch_ = JobEpoch::Of(launch_);
+  const InitNote note(launch_, options_, handle, epoch());
+  std::optional<ops::AbandonScope> abandon;
+  if (epoch_ != nullptr) abandon.emplace([this] { return epoch_->WhyOver(); });
+  job_ = JoinJob(get, launch_, options_, handle, epoch());
   log_ = base::StderrSink(topology().size == 1 ? -1 : launch_rank(), options_.log_level);
   ChooseInstructionSet();
   StartEngine(get);
@@ -155,6 +159,7 @@ void Context::StartEngine(const base::GetEnv& get) {
           .peer_records = PeerRecords(),
           .on_give_up = OnGiveUp()},
       clock_, log_);
+  if (epoch_ != nullptr) epoch_->Watch(*engine_);
   MakeTimeline();
   const bool several = topology().size > 1 && !job_.apart;
   const ops::World world{
@@ -248,6 +253,7 @@ std::shared_ptr<ops::FlightRecorder> Context::MakeRecorder() const {
   const int rank = launch_rank();
   if (launch_ && !launch_->flight_folder.empty()) {
     const std::string path = base::FlightFile(launch_->flight_folder, rank);
+    if (epoch() > 0) ::unlink(path.c_str());  // this process made it in an earlier epoch
     try {
       return ops::FlightRecorder::InFile(path, rank, HostName());
     } catch (const Error& error) {
@@ -312,11 +318,19 @@ Context::~Context() {
   }
 }
 
+bool Context::AwaitRecovery(ErrorCode code) {
+  const bool recovers = epoch_ != nullptr && epoch_->AwaitEnd(PatienceAfter(code));
+  shut_down_ = shut_down_ || recovers;
+  return recovers;
+}
+
 void Context::Shutdown() {
   if (shut_down_) throw Error(ErrorCode::kInvalidArgument, "Shutdown() was called twice");
   shut_down_ = true;
   // A shutdown collective would wait again for the lost or stalled rank. MPI_Finalize would wait
   // for it without end.
+  if (epoch_ != nullptr && epoch_->AwaitEnd(std::chrono::milliseconds(0)))
+    throw Error(ErrorCode::kPeerLost, epoch_->WhyOver());
   if (engine_->gave_up()) return;
   std::exception_ptr lost_timeline;  // the timeline's error, thrown after the rest of the shutdown
   try {

@@ -15,6 +15,7 @@
 #include "ops/engine/flight_recorder.h"
 #include "ops/engine/progress_engine.h"
 #include "ops/mpi/mpi_module.h"
+#include "runtime/job/job_epoch.h"
 #include "runtime/job/joined_job.h"
 #include "runtime/job/topology.h"
 #include "runtime/parameter_server/server_job.h"
@@ -38,6 +39,13 @@ class Context {
   /// Collective. If the engine has given up (a timeout or a lost peer), Shutdown returns at once:
   /// without a shutdown collective, and without finalising MPI.
   void Shutdown();
+
+  /// After an error with this code: whether the job has lost ranks and goes on in another epoch,
+  /// in which this process may join again. Waits some time for the launcher to notice the loss. If
+  /// the result is true, this object may only be destroyed.
+  bool AwaitRecovery(ErrorCode code);
+  /// The epoch of the job (JobEpoch). 0 if it has lost no rank.
+  uint32_t epoch() const { return epoch_ == nullptr ? 0 : epoch_->number(); }
 
   const Topology& topology() const { return job_.topology; }
   /// The launcher's number for this rank.
@@ -87,6 +95,7 @@ class Context {
   std::unique_ptr<ops::Communicator> world_;
   std::optional<ServerJob> servers_;
   bool shut_down_ = false;
+  std::unique_ptr<JobEpoch> epoch_;  // watches engine_; null: lost ranks are not started again
 };
 
 }  // namespace dtrun::runtime

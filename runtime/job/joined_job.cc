@@ -294,9 +294,10 @@ std::string JobSecret(const base::LaunchEnv& launch) {
 
 Job JoinJob(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
-    const base::Options& options, const ops::MpiHandle& handle) {
+    const base::Options& options, const ops::MpiHandle& handle, uint32_t epoch) {
   const Machine machine = ThisMachine();
-  const JoinPlan plan = PlanJoin(get, launch, machine);
+  JoinPlan plan = PlanJoin(get, launch, machine);
+  if (epoch > 0) plan.meeting += Text(" epoch ", epoch);
   if (handle.comm != nullptr) CheckMpiKnows(plan);
   Job job;
   if (handle.comm != nullptr || plan.way == JoinPlan::Way::kMpi) {

@@ -1,6 +1,7 @@
 #ifndef DTRUN_RUNTIME_JOB_JOINED_JOB_H_
 #define DTRUN_RUNTIME_JOB_JOINED_JOB_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,7 +53,8 @@ std::string JobSecret(const base::LaunchEnv& launch);
 
 /// Joins this process with its job. If `handle` has a communicator, the job is its processes.
 /// Otherwise it is the processes that were launched together (join_plan.h). A process that was
-/// launched alone is a world of one. Collective over these processes.
+/// launched alone is a world of one. Collective over these processes, which join the same epoch of
+/// the job (JobEpoch).
 ///
 /// Checks that the ranks agree on version, launch and options. Throws Error kMismatch with the
 /// first difference, and the errors of PlanJoin, ops::JoinLocally, ops::JoinAtStore and
@@ -60,7 +62,7 @@ std::string JobSecret(const base::LaunchEnv& launch);
 /// communicator in a job with parameter servers is kUnavailable.
 Job JoinJob(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
-    const base::Options& options, const ops::MpiHandle& handle);
+    const base::Options& options, const ops::MpiHandle& handle, uint32_t epoch = 0);
 
 }  // namespace dtrun::runtime
 

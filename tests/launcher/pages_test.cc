@@ -34,6 +34,7 @@ void PutPrograms(const TemporaryFolder& folder) {
   namespace fs = std::filesystem;
   fs::create_symlink(fs::absolute("examples/sgd"), folder.path() + "/train");
   fs::create_symlink(fs::absolute("examples/checkpoint"), folder.path() + "/checkpoint");
+  fs::create_symlink(fs::absolute("examples/elastic"), folder.path() + "/elastic");
   fs::create_symlink(fs::absolute("models/cnn_fmnist"), folder.path() + "/cnn_fmnist");
   folder.Write(
       "stuck", "#!/bin/sh\nexec '" + fs::absolute("tests/ranks/in_vain").string() + "' caught\n",
@@ -83,9 +84,11 @@ TEST_CASE("the commands of the pages run and print the output shown there") {
   CHECK(ran > 10);
 }
 
-TEST_CASE("the code on the checkpoint page is part of its example") {
-  const std::string page = ReadText("docs/guides/checkpoints.md");
-  const std::string example = ReadText("examples/checkpoint.cc");
+TEST_CASE("the code on a page is part of the page's example") {
+  const auto& [name, source, count] = GENERATE(table<const char*, const char*, int>(
+      {{"checkpoints", "checkpoint", 4}, {"elastic", "elastic", 1}}));
+  const std::string page = ReadText(base::Text("docs/guides/", name, ".md"));
+  const std::string example = ReadText(base::Text("examples/", source, ".cc"));
   const std::string begin = "```cpp\n", end = "```\n";
   int blocks = 0;
   for (size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
@@ -95,7 +98,7 @@ TEST_CASE("the code on the checkpoint page is part of its example") {
     CHECK(example.find(block) != std::string::npos);
     ++blocks;
   }
-  CHECK(blocks == 4);
+  CHECK(blocks == count);
 }
 
 TEST_CASE("every command block says where it runs") {

@@ -50,7 +50,7 @@ TEST_CASE("a stopped rank that goes on because the job ends counts as stopped un
     return Frame{
         FrameType::kState, 3,
         std::string(
-            R"({"init": false, "joined": true, "timeout_s": 3, "warning_s": 1, "stopped": )") +
+            R"({"init": false, "joined": true, "epoch": 0, "timeout_s": 3, "warning_s": 1, "stopped": )") +
             (stopped ? "true}" : "false}")};
   };
   const Frame failed = {

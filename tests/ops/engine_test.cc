@@ -463,6 +463,22 @@ TEST_CASE("a lost peer ends the communicator and a mismatch does not") {
                                    : "not yet"));
 }
 
+TEST_CASE("the loss of peers ends all operations, also of other communicators and later ones") {
+  Rank rank;
+  Work first = rank.Start(std::make_shared<Fate>());
+  Work other = rank.Start(
+      std::make_shared<Fate>(), CollectiveKind::kBarrier,
+      std::make_shared<const Members>(Members::World(4)));
+  std::thread waiter([&] { CHECK_THROWS_AS(first.Wait(), Error); });
+  rank.engine->LosePeers("rank 2 on h was killed");
+  waiter.join();
+  rank.engine->LosePeers("rank 3 on h was killed");
+  Work later = rank.Start(std::make_shared<Fate>());
+  for (Work* work : {&first, &other, &later})
+    CHECK(ErrorOf(*work, ErrorCode::kPeerLost) == "rank 2 on h was killed");
+  CHECK(rank.engine->gave_up());
+}
+
 TEST_CASE("the flight record has each state of an operation up to its end") {
   Rank rank;
   const auto fate = std::make_shared<Fate>(), stuck = std::make_shared<Fate>();

@@ -1,6 +1,7 @@
 // <dtrun/torch.h> in processes under dtrun. torch_ranks.cc has the stories.
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -129,6 +130,28 @@ TEST_CASE("the example trains and prints its accuracy") {
 
 TEST_CASE("a model works after its DistributedOptimizer is destroyed") {
   CheckStories(2, {"afterwards"});
+}
+
+// Runs the example. `faults` is a script that runs meanwhile; $pid is the process of rank 1.
+CommandResult RunElasticExample(const std::string& faults) {
+  const TemporaryFolder folder;
+  const std::string script = "launcher/dtrun --tag none -np 2 --restarts 3 sh -c 'echo $$ >" +
+                             folder.path() +
+                             "/pid.$RANK; exec examples/torch_elastic 4000' & job=$!\n"
+                             "pid() { cat " +
+                             folder.path() + "/pid.1; }\n" + faults + "\nwait $job";
+  return Run(Command{.argv = {"sh", "-c", script}, .timeout = std::chrono::minutes(3)});
+}
+
+TEST_CASE("the elastic example loses a rank and ends with the loss of one that was left alone") {
+  const CommandResult calm = RunElasticExample(":");
+  CAPTURE(calm.err);
+  REQUIRE(calm.out.find("loss after 4000 steps ") == 0);
+  const CommandResult result = RunElasticExample("sleep 2; kill -KILL $(pid)");
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == calm.out);
+  CHECK(result.err.find("dtrun: all 2 ranks go on, ") != std::string::npos);
 }
 
 }  // namespace

@@ -62,6 +62,10 @@ class StrategyOptimizer {
   /// Makes the written values visible to every replica. Collective.
   virtual void ReturnValues() = 0;
 
+  /// Whether this replica has all values and the whole state of the optimizer, so that they survive
+  /// the loss of other replicas. Then BorrowState is local. Local.
+  virtual bool has_whole_state() const { return false; }
+
   /// Changes when values change outside Step() and ReturnValues(): a worker of parameter servers
   /// pulls values when it gets a batch. Local.
   virtual uint64_t values_version() const { return 0; }
@@ -95,6 +99,7 @@ class MirroredOptimizer : public StrategyOptimizer {
     return values;
   }
   void ReturnValues() override {}
+  bool has_whole_state() const override { return true; }
   ReducerStatistics statistics() const override { return optimizer_.statistics(); }
 
  private:

@@ -77,6 +77,13 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
     return std::vector<size_t>(first, first + static_cast<std::ptrdiff_t>(count));
   }
 
+  /// Moves to batch number `batch` of size `batch_size`, counted from the first batch of epoch 0.
+  void seek(uint64_t batch, size_t batch_size) {
+    const uint64_t per_epoch = (local_size() + batch_size - 1) / batch_size;
+    set_epoch(per_epoch == 0 ? 0 : static_cast<size_t>(batch / per_epoch));
+    if (per_epoch > 0) next_ = static_cast<size_t>(batch % per_epoch) * batch_size;
+  }
+
   /// Saves the epoch and the position in it.
   void save(::torch::serialize::OutputArchive& archive) const override {
     archive.write("epoch", ::torch::tensor(static_cast<int64_t>(epoch_)), /*is_buffer=*/true);

@@ -2,6 +2,8 @@
 #define DTRUN_DETAIL_TORCH_STATE_H_
 
 #include <dtrun/detail/torch_optimizer.h>
+#include <dtrun/detail/torch_tensors.h>
+#include <dtrun/elastic.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -59,6 +61,19 @@ inline void BroadcastOptimizerState(
         " does not fit the optimizer of rank ", communicator.rank(), ": ",
         error.what_without_backtrace());
   }
+}
+
+/// Keeps the parameters and buffers of the module and the state of the optimizer, for a job whose
+/// lost ranks are started again: see Elastic. The optimizer is LibTorch's own; a
+/// DistributedOptimizer is made around it in each call of the loop. If the module has buffers, pass
+/// `sync_buffers = false` to the DistributedOptimizer: broadcasts after the step would stand
+/// between the step and EndStep().
+inline void Keep(
+    Elastic& elastic, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer) {
+  elastic.Keep([&](Communicator& ranks, int root) {
+    BroadcastParameters(ranks, module, root);
+    BroadcastOptimizerState(ranks, optimizer, root);
+  });
 }
 
 }  // namespace torch

@@ -1,0 +1,50 @@
+#ifndef DTRUN_BASE_EPOCH_FILE_H_
+#define DTRUN_BASE_EPOCH_FILE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace dtrun::base {
+
+/// The file through which the launcher tells the ranks of a host that the job continues in a new
+/// epoch: some ranks were lost, and all ranks meet again. The ranks map the file, so they see a new
+/// epoch within microseconds, even if the launcher is busy or stopped afterwards. Thread-safe.
+class EpochFile {
+ public:
+  /// Makes the file, in epoch 0. Throws Error kSystem.
+  static std::unique_ptr<EpochFile> Create(const std::string& path);
+  /// Maps an existing file, to read it. Throws Error kSystem.
+  static std::unique_ptr<EpochFile> Open(const std::string& path);
+  ~EpochFile();
+  EpochFile(const EpochFile&) = delete;
+  EpochFile& operator=(const EpochFile&) = delete;
+
+  /// Begins epoch `epoch`, which is higher than the one before. `why` names the lost ranks; at most
+  /// 255 bytes are kept. Only the process that has made the file calls it, from one thread.
+  void Publish(uint32_t epoch, const std::string& why);
+
+  /// The current epoch, from 0.
+  uint32_t epoch() const;
+  /// Why epoch `epoch` has begun. Valid for the current epoch and the one before; "" for epoch 0.
+  std::string WhyEpoch(uint32_t epoch) const;
+  /// Waits until the epoch is higher than `seen`. Returns false if `longest` passes first, or if
+  /// `*stop` is set and Wake is called.
+  bool AwaitAfter(
+      uint32_t seen, std::chrono::milliseconds longest,
+      const std::atomic<bool>* stop = nullptr) const;
+  /// Lets waiting threads look at their `stop`.
+  void Wake() const;
+
+ private:
+  struct Content;
+  explicit EpochFile(Content* content) : content_(content) {}
+
+  Content* content_;
+};
+
+}  // namespace dtrun::base
+
+#endif  // DTRUN_BASE_EPOCH_FILE_H_

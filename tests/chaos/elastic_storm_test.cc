@@ -1,0 +1,190 @@
+// Trainings whose ranks are killed, stopped and continued at random moments (dtrun --restarts).
+// Each ends with the parameters of a training that was left alone. ELASTIC_EVENTS is the number of
+// events in all trainings together, ELASTIC_SEED the first seed. Prints how long after a kill the
+// next step was completed.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/flight_record.h"
+#include "base/text.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+using base::Text;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 4;
+
+int Wish(const char* name, int otherwise) {
+  const char* wish = std::getenv(name);
+  return wish == nullptr ? otherwise : std::atoi(wish);
+}
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The value of a variable in the environment of a process; "": none.
+std::string VariableOf(pid_t process, const std::string& name) {
+  const std::string all = '\0' + Read(Text("/proc/", process, "/environ"));
+  const size_t at = all.find('\0' + name + '=');
+  if (at == std::string::npos) return "";
+  const std::string value = all.substr(at + name.size() + 2);
+  return value.substr(0, value.find('\0'));
+}
+
+pid_t ParentOf(pid_t process) {
+  std::ifstream status(Text("/proc/", process, "/status"));
+  for (std::string word; status >> word;) {
+    pid_t parent = -1;
+    if (word == "PPid:" && status >> parent) return parent;
+  }
+  return -1;
+}
+
+// A training of cnn_fmnist, with a name in its environment.
+class Training {
+ public:
+  explicit Training(const std::string& name, std::vector<std::string> options = {}) : name_(name) {
+    Command command{.argv = {"env", "ELASTIC_STORM=" + name, "launcher/dtrun", "--tag", "none"}};
+    command.argv.insert(command.argv.end(), options.begin(), options.end());
+    for (const char* word :
+         {"-np", "4", "models/cnn_fmnist", "--deterministic", "--max-steps", "150", "--epochs", "2",
+          "--global-batch-size", "32", "--steps-per-epoch", "100", "--json"})
+      command.argv.emplace_back(word);
+    command.argv.push_back(folder_.path() + "/result");
+    command.timeout = std::chrono::minutes(10);
+    job_.emplace(command);
+  }
+
+  // The processes of the ranks that run now.
+  std::map<int, pid_t> Processes() {
+    std::map<int, pid_t> found;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+      const auto process = base::ParseInteger(entry.path().filename().string());
+      if (!process || Read(entry.path() / "comm") != "cnn_fmnist\n") continue;
+      const auto pid = static_cast<pid_t>(*process);
+      if (VariableOf(pid, "ELASTIC_STORM") != name_) continue;
+      flights_ = VariableOf(pid, "DTRUN_FLIGHT_FOLDER");
+      if (const auto rank = base::ParseInteger(VariableOf(pid, "DTRUN_RANK")))
+        found[static_cast<int>(*rank)] = pid;
+    }
+    return found;
+  }
+
+  // The steps that all ranks have completed.
+  uint64_t CompletedSteps() const {
+    uint64_t least = UINT64_MAX;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto progress = base::ReadFlightProgress(base::FlightFile(flights_, rank));
+      least = std::min(least, progress ? progress->step : 0);
+    }
+    return least;
+  }
+  uint64_t MostSteps() const {
+    uint64_t most = 0;
+    for (int rank = 0; rank < kRanks; ++rank)
+      if (const auto progress = base::ReadFlightProgress(base::FlightFile(flights_, rank)))
+        most = std::max(most, progress->step);
+    return most;
+  }
+
+  CommandResult Wait() { return job_->Wait(); }
+  std::string Digest() const {
+    const auto result = nlohmann::json::parse(Read(folder_.path() + "/result"), nullptr, false);
+    return result.is_object() ? result.value("parameter_digest", "") : "";
+  }
+
+ private:
+  std::string name_, flights_;
+  TemporaryFolder folder_;
+  std::optional<Subprocess> job_;
+};
+
+// Makes an event. Returns whether a process was killed.
+bool Strike(const std::map<int, pid_t>& processes, std::mt19937& random) {
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  const auto victim = std::next(processes.begin(), draw(0, static_cast<int>(processes.size()) - 1));
+  const pid_t process = victim->second, wrapper = ParentOf(process);
+  switch (draw(0, 5)) {
+    case 0:
+      kill(process, SIGSTOP);
+      std::this_thread::sleep_for(milliseconds(draw(1, 400)));
+      kill(process, SIGCONT);
+      return false;
+    case 1: return kill(wrapper > 1 ? wrapper : process, SIGKILL) == 0;
+    case 2:  // two at once
+      for (const auto& [rank, other] : processes)
+        if (rank != victim->first) return kill(other, SIGKILL) + kill(process, SIGKILL) == 0;
+      [[fallthrough]];
+    default: return kill(process, SIGKILL) == 0;
+  }
+}
+
+TEST_CASE("trainings in a storm of kills have the parameters of one that was left alone") {
+  Training calm(Text("calm-", getpid()));
+  REQUIRE(calm.Wait().exit_code == 0);
+  const std::string digest = calm.Digest();
+  REQUIRE(digest.size() == 16);
+  std::vector<double> seconds;  // from a kill to the next step
+  int events = Wish("ELASTIC_EVENTS", 20);
+  for (int seed = Wish("ELASTIC_SEED", 1); events > 0; ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    Training training(Text("storm-", getpid(), '-', seed), {"--restarts", "100000"});
+    while (events > 0) {
+      std::this_thread::sleep_for(
+          milliseconds(std::uniform_int_distribution<int>(50, 1500)(random)));
+      const std::map<int, pid_t> processes = training.Processes();
+      if (processes.size() < kRanks) {
+        if (processes.empty() && training.MostSteps() == 0 && !training.Digest().empty()) break;
+        continue;
+      }
+      const uint64_t before = training.MostSteps();
+      if (before >= 140) break;  // too few steps are left to see the next one
+      const auto begin = Clock::now();
+      --events;
+      if (!Strike(processes, random)) continue;
+      // Another event while ranks recover, now and then.
+      if (random() % 4 == 0) continue;
+      while (training.CompletedSteps() <= before && Clock::now() < begin + std::chrono::minutes(1))
+        std::this_thread::sleep_for(milliseconds(2));
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    }
+    const CommandResult result = training.Wait();
+    INFO("seed " << seed << "\n" << result.err << result.out);
+    REQUIRE(result.exit_code == 0);
+    REQUIRE(training.Digest() == digest);
+  }
+  REQUIRE(!seconds.empty());
+  std::sort(seconds.begin(), seconds.end());
+  std::printf(
+      "%zu kills: the next step of all ranks after %.2f s (median), %.2f s (99 %%), %.2f s "
+      "(most)\n",
+      seconds.size(), seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100],
+      seconds.back());
+}
+
+}  // namespace
+}  // namespace dtrun::testing

@@ -1,0 +1,97 @@
+// A plain training loop that survives lost ranks. Usage: elastic STEPS FOLDER. Writes its process
+// id to FOLDER/pid.RANK. Counts in the trained state how often each example was used. Rank 0 prints
+//   300 steps, digest 1234567890abcdef, each example 3 times
+// FOLDER/slow: a step takes 20 ms instead of 2 ms.
+
+#include <dtrun/dtrun.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr uint64_t kExamples = 400, kBatch = 8, kWeights = 1000;
+
+// A permutation of the examples: 7 has no common factor with 400.
+uint64_t ExampleAt(uint64_t position) { return position * 7 % kExamples; }
+
+class Training {
+ public:
+  Training() : weights_(kWeights, 1.0f), gradient_(kWeights + kExamples), used_(kExamples) {}
+
+  void Keep(dtrun::Elastic& elastic) {
+    elastic.Keep("weights", dtrun::Buffer(weights_.data(), weights_.size()));
+    elastic.Keep("used", dtrun::Buffer(used_.data(), used_.size()));
+  }
+
+  // The gradient ends with one count for each example.
+  void Step(dtrun::Context& job, uint64_t step) {
+    std::fill(gradient_.begin(), gradient_.end(), 0.0f);
+    const uint64_t share = kBatch / static_cast<uint64_t>(job.size());
+    const uint64_t first = step * kBatch + static_cast<uint64_t>(job.rank()) * share;
+    for (uint64_t i = first; i < first + share; ++i) {
+      const uint64_t example = ExampleAt(i % kExamples);
+      for (uint64_t w = 0; w < kWeights; ++w)
+        gradient_[w] += weights_[w] * 1e-3f * static_cast<float>((example * 31 + w) % 17);
+      gradient_[kWeights + example] += 1;
+    }
+    job.world().AllReduce(dtrun::Buffer(gradient_.data(), gradient_.size()));
+    for (uint64_t w = 0; w < kWeights; ++w) weights_[w] -= 1e-2f * gradient_[w];
+    for (uint64_t i = 0; i < kExamples; ++i) used_[i] += gradient_[kWeights + i];
+  }
+
+  void Print(uint64_t steps) const {
+    uint64_t digest = 14695981039346656037u;
+    const auto* bytes = reinterpret_cast<const unsigned char*>(weights_.data());
+    for (uint64_t i = 0; i < kWeights * sizeof(float); ++i)
+      digest = (digest ^ bytes[i]) * 1099511628211u;
+    const auto least_and_most = std::minmax_element(used_.begin(), used_.end());
+    std::printf(
+        "%llu steps, digest %016llx, each example ", static_cast<unsigned long long>(steps),
+        static_cast<unsigned long long>(digest));
+    if (*least_and_most.first == *least_and_most.second)
+      std::printf("%g times\n", static_cast<double>(*least_and_most.first));
+    else
+      std::printf(
+          "%g to %g times\n", static_cast<double>(*least_and_most.first),
+          static_cast<double>(*least_and_most.second));
+    std::fflush(stdout);
+  }
+
+ private:
+  std::vector<float> weights_, gradient_, used_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const uint64_t steps = std::strtoull(argv[1], nullptr, 10);
+  const std::string folder = argv[2];
+  const bool slow = std::ifstream(folder + "/slow").good();
+  dtrun::Elastic elastic;
+  Training training;
+  training.Keep(elastic);
+  try {
+    elastic.Run([&](dtrun::Context& job) {
+      const std::string rank = std::to_string(job.rank());
+      std::ofstream(folder + "/pid." + rank) << ::getpid() << '\n';
+      for (; elastic.step() < steps; elastic.EndStep()) {
+        training.Step(job, elastic.step());
+        ::usleep(slow ? 20'000 : 2'000);
+        if (job.rank() == 0) std::ofstream(folder + "/step") << elastic.step() << '\n';
+      }
+      if (job.rank() == 0) training.Print(steps);
+    });
+  } catch (const dtrun::Error& error) {
+    std::fprintf(stderr, "elastic: %s\n", error.what());
+    return 76;
+  }
+  return 0;
+}

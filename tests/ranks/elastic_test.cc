@@ -1,0 +1,224 @@
+// Jobs whose lost ranks are started again (--restarts), with real processes and real signals.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/ranks/dtrun_job.h"
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+using dtrun::testing::kDtrun;
+using dtrun::testing::Run;
+using dtrun::testing::RunJob;
+using dtrun::testing::Subprocess;
+using dtrun::testing::TemporaryFolder;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using Words = std::vector<std::string>;
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+pid_t NumberIn(const std::string& path) {
+  pid_t number = -1;
+  std::ifstream(path) >> number;
+  return number;
+}
+
+// The process that has started `process`.
+pid_t ParentOf(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string word; status >> word;) {
+    pid_t parent = -1;
+    if (word == "PPid:" && status >> parent) return parent;
+  }
+  return -1;
+}
+
+// A running job of tests/ranks/elastic.
+class ElasticJob {
+ public:
+  explicit ElasticJob(int steps, Words options = {}, bool slow = false) {
+    if (slow) folder_.Write("slow", "");
+    Command command{.argv = {kDtrun, "--tag", "none", "-np", "4"}};
+    command.timeout = std::chrono::seconds(300);
+    command.argv.insert(command.argv.end(), options.begin(), options.end());
+    command.argv.insert(
+        command.argv.end(), {"tests/ranks/elastic", std::to_string(steps), folder_.path()});
+    job_.emplace(command);
+  }
+
+  int step() const { return static_cast<int>(NumberIn(folder_.path() + "/step")); }
+  pid_t process(int rank) const {
+    return NumberIn(folder_.path() + "/pid." + std::to_string(rank));
+  }
+  bool AwaitStep(int step) const {
+    const auto until = Clock::now() + std::chrono::seconds(60);
+    while (this->step() < step && Clock::now() < until)
+      std::this_thread::sleep_for(milliseconds(2));
+    return this->step() >= step;
+  }
+  CommandResult Wait() { return job_->Wait(); }
+
+ private:
+  TemporaryFolder folder_;
+  std::optional<Subprocess> job_;
+};
+
+const std::string& UndisturbedResult() {
+  static const std::string result = ElasticJob(300).Wait().out;
+  return result;
+}
+
+TEST_CASE("a job that loses a rank to SIGKILL ends with the result of one that was left alone") {
+  const int rank = GENERATE(0, 3);
+  const bool wrapper = GENERATE(false, true);
+  CAPTURE(rank, wrapper);
+  CHECK(UndisturbedResult().find("each example 6 times") != std::string::npos);
+  TemporaryFolder folder;
+  ElasticJob job(300, {"--restarts", "5", "--report-json", folder.path() + "/report"});
+  REQUIRE(job.AwaitStep(50));
+  const pid_t process = job.process(rank);
+  REQUIRE(kill(wrapper ? ParentOf(process) : process, SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+  CHECK(result.err.find("dtrun: rank " + std::to_string(rank) + " on ") == 0);
+  CHECK(result.err.find("; the rank is started again (restart 1 of 5)\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+  const nlohmann::json report = nlohmann::json::parse(Read(folder.path() + "/report"));
+  REQUIRE(report.at("losses").size() == 1);
+  CHECK(report.at("losses")[0].at("ranks") == nlohmann::json{rank});
+  CHECK(report.at("losses")[0].at("recovery_s").is_number());
+  CHECK(report.at("exit_code") == 0);
+}
+
+TEST_CASE("a job that loses three of four ranks at once goes on from the last one") {
+  ElasticJob job(300, {"--restarts", "5"});
+  REQUIRE(job.AwaitStep(40));
+  for (const int rank : {0, 1, 3}) REQUIRE(kill(job.process(rank), SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+}
+
+TEST_CASE("a stopped rank that goes on later is no loss") {
+  ElasticJob job(300, {"--restarts", "5"});
+  REQUIRE(job.AwaitStep(40));
+  const pid_t process = job.process(2);
+  REQUIRE(kill(process, SIGSTOP) == 0);
+  std::this_thread::sleep_for(milliseconds(700));
+  REQUIRE(kill(process, SIGCONT) == 0);
+  const CommandResult result = job.Wait();
+  CHECK(result.exit_code == 0);
+  CHECK(result.err == "");
+  CHECK(result.out == UndisturbedResult());
+}
+
+TEST_CASE("a job whose restarts are used up ends with the reason of the last loss") {
+  ElasticJob job(300, {"--restarts", "1"}, true);
+  REQUIRE(job.AwaitStep(20));
+  const pid_t first = job.process(1);
+  REQUIRE(kill(first, SIGKILL) == 0);
+  const auto until = Clock::now() + std::chrono::seconds(30);
+  while (job.process(1) == first && Clock::now() < until)
+    std::this_thread::sleep_for(milliseconds(5));
+  std::this_thread::sleep_for(milliseconds(500));
+  REQUIRE(kill(job.process(1), SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 128 + SIGKILL);
+  CHECK(
+      result.err.find("was killed by SIGKILL; --restarts 1 allows no further restart\n") !=
+      std::string::npos);
+}
+
+// Kills random ranks at random times, without waiting for the recovery.
+CommandResult Storm(ElasticJob& job, unsigned seed, int events) {
+  std::mt19937 random(seed);
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  job.AwaitStep(1);
+  for (int event = 0; event < events && job.step() < 290; ++event) {
+    std::this_thread::sleep_for(milliseconds(draw(0, 1200)));
+    const pid_t process = job.process(draw(0, 3));
+    if (process <= 0) continue;
+    switch (draw(0, 3)) {
+      case 0: kill(ParentOf(process) > 1 ? ParentOf(process) : process, SIGKILL); break;
+      case 1:
+        kill(process, SIGSTOP);
+        std::this_thread::sleep_for(milliseconds(draw(0, 300)));
+        kill(process, SIGCONT);
+        break;
+      default: kill(process, SIGKILL);
+    }
+  }
+  return job.Wait();
+}
+
+TEST_CASE("jobs in a storm of signals end with the result of one that was left alone") {
+  const unsigned seed = GENERATE(1u, 2u, 3u);
+  ElasticJob job(300, {"--restarts", "1000"}, true);
+  const CommandResult result = Storm(job, seed, 12);
+  CAPTURE(seed, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+}
+
+TEST_CASE("a program that knows nothing of dtrun is started again") {
+  TemporaryFolder folder;
+  const CommandResult result = RunJob(
+      {"--restarts", "1", "-np", "2", "sh", "-c",
+       "test $RANK = 0 || test -e " + folder.path() + "/x || { touch " + folder.path() +
+           "/x; exit 3; }; echo done"});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == "done\ndone\n");
+  CHECK(
+      result.err.find(" exited with code 3; the rank is started again (restart 1 of 1)\n") !=
+      std::string::npos);
+}
+
+TEST_CASE("a wrong option of the program is reported once and nothing is started again") {
+  const CommandResult result =
+      RunJob({"--restarts", "9", "-np", "2", "sh", "-c", "echo no >&2; exit 2"});
+  CHECK(result.exit_code == 2);
+  CHECK(result.err.find("started again") == std::string::npos);
+}
+
+TEST_CASE("options that a restarted rank cannot have are refused") {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--ps", "1"}, "--restarts 3: found --ps; expected one of the two"},
+      {{"--stdin", "0"}, "--restarts 3: found --stdin 0; expected one of the two"},
+      {{"--timeline", "x.json"}, "--restarts 3: found --timeline; expected one of the two"},
+      {{"--launcher", "mpirun"}, "--restarts needs ranks that find each other without MPI"}};
+  for (const auto& [options, message] : cases) {
+    Words words = {"--restarts", "3", "-np", "2"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.push_back("true");
+    const CommandResult result = RunJob(words);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.err.find("dtrun: " + message) == 0);
+  }
+}
+
+}  // namespace
