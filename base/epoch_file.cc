@@ -1,5 +1,5 @@
-// The epoch is a futex in the mapped file. Its reason is written before it, into one of two places
-// that take turns, so a reader of the current epoch never sees a half-written reason.
+// The epoch is a futex in the mapped file. Its texts are written before it, into one of two places
+// that take turns, so a reader of the current epoch never sees a half-written text.
 
 #include "base/epoch_file.h"
 
@@ -22,10 +22,11 @@
 namespace dtrun::base {
 
 struct EpochFile::Content {
-  static constexpr size_t kMostText = 255;
+  static constexpr size_t kMostText = 255, kMostVariables = 65'535;
 
   std::atomic<uint32_t> epoch;
   char why[2][kMostText + 1];
+  char variables[2][kMostVariables + 1];
 };
 
 namespace {
@@ -62,11 +63,19 @@ std::unique_ptr<EpochFile> EpochFile::Open(const std::string& path) {
 
 EpochFile::~EpochFile() { ::munmap(content_, sizeof(Content)); }
 
-void EpochFile::Publish(uint32_t epoch, const std::string& why) {
-  char* const place = content_->why[epoch % 2];
-  const size_t length = std::min(why.size(), Content::kMostText);
-  std::memcpy(place, why.data(), length);
-  place[length] = '\0';
+void EpochFile::Publish(uint32_t epoch, const std::string& why, const std::string& variables) {
+  if (variables.size() > Content::kMostVariables)
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "the variables of an epoch have ", variables.size(),
+                                         " bytes; expected at most ", Content::kMostVariables));
+  const auto put = [](char* place, const std::string& text, size_t most) {
+    const size_t length = std::min(text.size(), most);
+    std::memcpy(place, text.data(), length);
+    place[length] = '\0';
+  };
+  put(content_->why[epoch % 2], why, Content::kMostText);
+  put(content_->variables[epoch % 2], variables, Content::kMostVariables);
   content_->epoch.store(epoch, std::memory_order_release);
   Wake();
 }
@@ -80,6 +89,11 @@ uint32_t EpochFile::epoch() const { return content_->epoch.load(std::memory_orde
 std::string EpochFile::WhyEpoch(uint32_t epoch) const {
   const char* const place = content_->why[epoch % 2];
   return {place, ::strnlen(place, Content::kMostText)};
+}
+
+std::string EpochFile::VariablesOf(uint32_t epoch) const {
+  const char* const place = content_->variables[epoch % 2];
+  return {place, ::strnlen(place, Content::kMostVariables)};
 }
 
 bool EpochFile::AwaitAfter(

@@ -23,13 +23,17 @@ class EpochFile {
   EpochFile& operator=(const EpochFile&) = delete;
 
   /// Begins epoch `epoch`, which is higher than the one before. `why` names the lost ranks; at most
-  /// 255 bytes are kept. Only the process that has made the file calls it, from one thread.
-  void Publish(uint32_t epoch, const std::string& why);
+  /// 255 bytes are kept. `variables` replace variables of the launch, one NAME=value per line, in
+  /// at most 65,535 bytes. Only the process that has made the file calls it, from one thread.
+  /// Throws Error kInvalidArgument for longer variables.
+  void Publish(uint32_t epoch, const std::string& why, const std::string& variables = "");
 
   /// The current epoch, from 0.
   uint32_t epoch() const;
   /// Why epoch `epoch` has begun. Valid for the current epoch and the one before; "" for epoch 0.
   std::string WhyEpoch(uint32_t epoch) const;
+  /// The variables of epoch `epoch`. Valid like WhyEpoch.
+  std::string VariablesOf(uint32_t epoch) const;
   /// Waits until the epoch is higher than `seen`. Returns false if `longest` passes first, or if
   /// `*stop` is set and Wake is called.
   bool AwaitAfter(

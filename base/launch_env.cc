@@ -88,6 +88,9 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   return environment;
 }
 
+std::string LaunchHosts() { return kHosts; }
+std::string LaunchRank() { return kRank; }
+
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
       kJob,       kVersionVariable, kHosts,    kColumns,      kThreads,      kBind,

@@ -67,6 +67,10 @@ using GetEnv = std::function<std::optional<std::string>(const std::string& name)
 /// The variables (DTRUN_JOB, DTRUN_HOSTS, ...) that hold `launch`.
 Environment WriteLaunchEnv(const LaunchEnv& launch);
 
+/// The names of the variables for the hosts and for the rank.
+std::string LaunchHosts();
+std::string LaunchRank();
+
 /// The names of all variables that WriteLaunchEnv may write.
 const std::vector<std::string>& LaunchVariables();
 

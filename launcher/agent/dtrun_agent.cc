@@ -155,9 +155,13 @@ class Agent {
         std::ofstream(base::EndedNote(ShutdownNote(folder_, 0), frame.rank)).flush();
       if (frame.type == FrameType::kEpoch && epochs_) {
         quick_until_ = std::chrono::steady_clock::now() + kQuickLooks;
-        epochs_->Publish(body.at("epoch"), body.at("why"));
+        epochs_->Publish(body.at("epoch"), body.at("why"), body.at("variables"));
       }
-      if (frame.type == FrameType::kRestart && !ending_) Restart(frame.rank);
+      if (frame.type == FrameType::kRestart && !ending_) Restart(frame.rank, body);
+      if (frame.type == FrameType::kTakeOver) {
+        for (const int rank : body.at("ranks")) expected_.insert(rank);
+        Listen(body.at("host"));
+      }
       if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
         SetStopped(frame.type == FrameType::kStop);
     } catch (const LaunchError& error) {
@@ -204,11 +208,15 @@ class Agent {
       input_ = std::make_unique<RankInput>(poller_, [this](size_t bytes, bool open) {
         dtrun_.Send({FrameType::kTaken, 0, json{{"bytes", bytes}, {"open", open}}.dump()});
       });
-    const int listener = ListenForRanks(job_, body.at("host"));
-    poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
+    Listen(body.at("host"));
     json ready = {{"pid", getpid()}};
     if (body.at("survey").get<bool>()) ready["networks"] = NetworkSurvey::OwnFacts();
     dtrun_.Send({FrameType::kReady, -1, ready.dump(-1, ' ', true, json::error_handler_t::replace)});
+  }
+
+  void Listen(int host) {
+    const int listener = ListenForRanks(job_, host);
+    poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
   }
 
   // Reports a missing program before any rank of any host starts.
@@ -317,10 +325,11 @@ class Agent {
     SignalGroupOf(wrapper.process, SIGKILL);  // processes that the program has left
   }
 
-  void Restart(int rank) {
+  void Restart(int rank, const json& start) {
     if (expected_.count(rank) == 0) return;
     ForgetNotes(folder_, rank);
-    starts_[rank].Again();
+    starts_.try_emplace(rank, start.at("words"), start.at("variables"), start.at("folder"))
+        .first->second.Again();
   }
 
   // The host's clock decides which rank ended first, not the arrival of the frames.

@@ -9,12 +9,14 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/protocol/job_folder.h"
+#include "launcher/support/environment.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 
@@ -67,6 +69,15 @@ RankStart RankStart::Of(pid_t wrapper) {
   std::error_code ignored;
   start.folder_ = std::filesystem::read_symlink(process + "/cwd", ignored);
   return start;
+}
+
+RankStart::RankStart(
+    std::vector<std::string> command, const std::vector<std::string>& variables, std::string folder)
+    : command_(std::move(command)), folder_(std::move(folder)) {
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    environment_.emplace_back(*variable);
+  for (const std::string& variable : variables)
+    Set(environment_, NameOf(variable), variable.substr(variable.find('=') + 1));
 }
 
 void RankStart::Again() const {

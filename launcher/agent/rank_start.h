@@ -15,6 +15,10 @@ class RankStart {
   /// Reads the command, the environment and the folder with which running process `wrapper` was
   /// started. Empty if the system does not tell.
   static RankStart Of(pid_t wrapper);
+  /// This command, in this process's environment with `variables` (NAME=value), in `folder`.
+  RankStart(
+      std::vector<std::string> command, const std::vector<std::string>& variables,
+      std::string folder);
 
   /// Starts the command as a child of this process, in a process group of its own. It dies with
   /// this process. Throws LaunchError kInternal.

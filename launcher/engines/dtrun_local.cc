@@ -165,7 +165,7 @@ class Starter {
     stays_ = launch.restarts;
     int first = 0;
     for (const Part& part : request.parts) {
-      if (!part.host.empty() && !ending_) StartRemote(request, part, first, launch.servers, file);
+      if (!part.host.empty() && !ending_) StartRemote(request, part, first, launch, file);
       first += part.count;
     }
     first = 0;
@@ -232,7 +232,8 @@ class Starter {
 
   // The remote shell stays in this process group, so that SIGKILL to the group reaches it.
   void StartRemote(
-      const Request& request, const Part& part, int first, int servers, const std::string& file) {
+      const Request& request, const Part& part, int first, const base::LaunchEnv& launch,
+      const std::string& file) {
     Words words = request.shell;
     words.insert(words.end(), {part.host, ShellQuoted(file)});
     const std::vector<char*> argv = Pointers(words);
@@ -254,7 +255,7 @@ class Starter {
     close(channel[1]);
     remotes_.push_back(std::make_unique<RemoteStarter>(RemoteStarter{
         .number = static_cast<int>(remotes_.size()) + 1,
-        .spared = servers > 0 && first >= servers,
+        .spared = launch.restarts || (launch.servers > 0 && first >= launch.servers),
         .shell = child}));
     RemoteStarter& remote = *remotes_.back();
     remote.stream = std::make_unique<FrameStream>(

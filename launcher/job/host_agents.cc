@@ -65,6 +65,12 @@ std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
   return names;
 }
 
+std::vector<base::HostSlots> AllHosts(const AgentPlan& plan) {
+  std::vector<base::HostSlots> all = plan.hosts;
+  all.insert(all.end(), plan.spares.begin(), plan.spares.end());
+  return all;
+}
+
 }  // namespace
 
 struct HostAgents::Host {
@@ -72,12 +78,13 @@ struct HostAgents::Host {
   std::string name;
   bool remote;
   RankRange ranks;
+  int free_slots = 0;  // of a spare host
   pid_t process = -1;
   std::unique_ptr<Complaints> complaints = nullptr;
   std::unique_ptr<FrameStream> stream = nullptr;
   Clock::time_point heard = Clock::now();
   Clock::time_point pinged = {};
-  bool ready = false, done = false, gone = false, stopped = false;
+  bool ready = false, done = false, gone = false, stopped = false, replaced = false;
   std::optional<LaunchError> refusal = std::nullopt;
   HostClock clock = {};
   StoppedHelper stopped_process = {};
@@ -87,15 +94,18 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
     : poller_(poller),
       plan_(std::move(plan)),
       output_(output),
-      survey_(NamesOf(plan_.hosts), plan_.on_this_machine) {
+      survey_(NamesOf(AllHosts(plan_)), plan_.on_this_machine) {
+  const std::vector<base::HostSlots> all = AllHosts(plan_);
   int first = 0;
-  for (size_t i = 0; i < plan_.hosts.size(); ++i) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool is_spare = i >= plan_.hosts.size();
     hosts_.push_back(std::make_unique<Host>(Host{
         .number = static_cast<int>(i),
-        .name = plan_.hosts[i].name,
+        .name = all[i].name,
         .remote = !plan_.on_this_machine[i],
-        .ranks = {first, plan_.hosts[i].slots}}));
-    first += plan_.hosts[i].slots;
+        .ranks = {first, is_spare ? 0 : all[i].slots},
+        .free_slots = is_spare ? all[i].slots : 0}));
+    first += hosts_.back()->ranks.count;
     Start(*hosts_.back());
   }
 }
@@ -147,6 +157,7 @@ void HostAgents::Start(Host& host) {
 }
 
 void HostAgents::Hear(Host& host, const Frame& frame) {
+  if (host.replaced) return;  // the ranks run on another host now
   host.heard = Clock::now();
   try {
     const auto body = [&] { return json::parse(frame.body); };
@@ -315,16 +326,51 @@ void HostAgents::TellEnded(int rank) {
   hosts_.front()->stream->Send({FrameType::kRankEnded, rank});
 }
 
-void HostAgents::BeginEpoch(int epoch, const std::string& why) {
-  const json body = {{"epoch", epoch}, {"why", why}};
+void HostAgents::BeginEpoch(int epoch, const std::string& why, const std::string& variables) {
+  const json body = {{"epoch", epoch}, {"why", why}, {"variables", variables}};
   for (const auto& host : hosts_)
     host->stream->Send(
         {FrameType::kEpoch, -1, body.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
 
-void HostAgents::Restart(int rank) {
+void HostAgents::Restart(int rank, const RankCommand& command) {
+  const json body = {
+      {"words", command.words}, {"variables", command.variables}, {"folder", command.folder}};
   for (const auto& host : hosts_)
-    if (host->ranks.Contains(rank)) host->stream->Send({FrameType::kRestart, rank});
+    if (host->ranks.Contains(rank))
+      host->stream->Send(
+          {FrameType::kRestart, rank, body.dump(-1, ' ', false, json::error_handler_t::replace)});
+}
+
+std::optional<size_t> HostAgents::TakeOver() {
+  const size_t number = lost_host();
+  const RankRange ranks = hosts_[number]->ranks;
+  const auto spare = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& host) {
+    return host->ready && !host->gone && !host->replaced && host->free_slots >= ranks.count;
+  });
+  if (ranks.count == 0 || spare == hosts_.end()) return std::nullopt;
+  const auto from = static_cast<size_t>(spare - hosts_.begin());
+  reports_.LoseHost(ranks, MonotonicNs(), /*also_ended=*/true);
+  hosts_[number]->replaced = hosts_[number]->gone = true;
+  hosts_[number]->ranks.count = 0;
+  std::swap(hosts_[number], hosts_[from]);
+  Host& host = *hosts_[number];
+  host.number = static_cast<int>(number);
+  host.ranks = ranks;
+  host.free_slots = 0;
+  json taken = json::array();
+  for (int i = 0; i < ranks.count; ++i) taken.push_back(ranks.first + i);
+  host.stream->Send({FrameType::kTakeOver, -1, json{{"host", number}, {"ranks", taken}}.dump()});
+  losses_.pop_front();
+  return from;
+}
+
+bool HostAgents::ForgetLostSpare() {
+  Host& host = *hosts_[lost_host()];
+  if (host.free_slots == 0) return false;
+  host.replaced = host.gone = true;
+  losses_.pop_front();
+  return true;
 }
 
 void HostAgents::AskProgress() {

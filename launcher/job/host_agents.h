@@ -36,8 +36,9 @@ struct AgentPlan {
   std::string folder;                     ///< of the job, on this machine
   std::string remote_folder = {};         ///< random name of the job's folder on other hosts
   std::string daemon = {};                ///< path of the engine's daemon on other hosts; "": none
-  std::vector<base::HostSlots> hosts;     ///< hosts of the ranks
-  std::vector<bool> on_this_machine;      ///< by host
+  std::vector<base::HostSlots> hosts;     ///< with ranks
+  std::vector<base::HostSlots> spares;    ///< after them: hosts without ranks, with free slots
+  std::vector<bool> on_this_machine;      ///< by host, the spares after the others
   std::string program;                    ///< path of the ranks' program
   std::string cwd;
   bool stdin_to_rank_0 = false;
@@ -83,10 +84,22 @@ class HostAgents {
   /// stopped them.
   void ContinueStopped();
 
-  /// Tells all hosts that the job continues in epoch `epoch`; `why` names the lost ranks.
-  void BeginEpoch(int epoch, const std::string& why);
+  /// Tells all hosts that the job continues in epoch `epoch`; `why` names the lost ranks, and
+  /// `variables` (EpochFile) replace those of the launch.
+  void BeginEpoch(int epoch, const std::string& why, const std::string& variables);
+  /// How the wrapper of a rank is started on a host that has not started it before.
+  struct RankCommand {
+    std::vector<std::string> words, variables;  ///< the variables as NAME=value
+    std::string folder;
+  };
   /// Starts `rank`, which has ended, again on its host.
-  void Restart(int rank);
+  void Restart(int rank, const RankCommand& command);
+  /// Gives the ranks of the first lost host to a spare host that runs and has enough slots. Returns
+  /// its number; nullopt: there is none. The ranks count as lost with their host. From then on, the
+  /// spare host has the number of the lost host.
+  std::optional<size_t> TakeOver();
+  /// Forgets the first lost host if it is an unused spare; false: it is not.
+  bool ForgetLostSpare();
 
   /// Tells host 0 that `rank`, on any host, has ended: EndedNote of base/launch_env.h.
   void TellEnded(int rank);

@@ -28,10 +28,12 @@
 #include "launcher/job/supervisor.h"
 #include "launcher/output/output.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/plan/rank_environment.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/protocol/job_folder.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/report/progress_report.h"
+#include "launcher/support/environment.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/poller.h"
@@ -111,13 +113,21 @@ class Job {
         .remote_folder = plan_.call.remote_folder,
         .daemon = plan_.call.engine->Daemon(plan_.call),
         .hosts = plan_.call.placement,
-        .on_this_machine = OnThisMachine(plan_.call.placement),
+        .spares = plan_.spares,
+        .on_this_machine = OnThisMachine(AllHosts()),
         .program = plan_.call.program.front(),
         .cwd = std::filesystem::current_path(ignored),
         .stdin_to_rank_0 = options_.stdin_to_rank_0,
         .host_timeout = std::chrono::seconds(options_.host_timeout_s),
         .secret = plan_.secret,
         .restarts = plan_.call.restarts};
+  }
+
+  // The hosts with ranks, then the spares.
+  std::vector<base::HostSlots> AllHosts() const {
+    std::vector<base::HostSlots> all = plan_.call.placement;
+    all.insert(all.end(), plan_.spares.begin(), plan_.spares.end());
+    return all;
   }
 
   void WaitForHosts() {
@@ -178,6 +188,7 @@ class Job {
       Say(agents_->lost() + "; the job goes on without its workers (--ps)");
       agents_->SpareLostHost();
     }
+    while (!agents_->lost().empty() && ReplaceLostHost()) continue;
     if (!agents_->lost().empty())
       End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()}, kWithoutHost);
     const auto now = std::chrono::nanoseconds(Clock::now().time_since_epoch());
@@ -205,14 +216,66 @@ class Job {
     for (const std::string& line : rank_watch_.Warnings(records, MonotonicNs())) Say(line);
   }
 
+  // A spare host takes the ranks of the first lost host. Returns false if there is none.
+  bool ReplaceLostHost() {
+    if (!plan_.call.restarts || ended_ || supervisor_.interruption() != 0) return false;
+    const std::string lost = agents_->lost();
+    const size_t number = agents_->lost_host();
+    if (agents_->ForgetLostSpare()) {
+      Say(lost + "; the host was a spare");
+      return true;
+    }
+    const std::optional<size_t> spare = agents_->TakeOver();
+    if (!spare) return false;
+    std::vector<base::HostSlots>& hosts = plan_.call.placement;
+    const std::string name = plan_.spares[*spare - hosts.size()].name;
+    Say(Text(lost, "; spare host ", name, " takes its ranks"));
+    std::swap(plan_.spares[*spare - hosts.size()].name, hosts[number].name);
+    if (plan_.addresses.size() > *spare)
+      std::swap(plan_.addresses[*spare], plan_.addresses[number]);
+    Recover();  // names the lost host
+    recovery_.SetHosts(hosts);
+    rank_watch_ = RankWatch(hosts);
+    return true;
+  }
+
+  // The variables of the launch that a spare host has changed.
+  std::string EpochVariables() const {
+    std::string lines;
+    for (const auto& [name, value] : base::WriteLaunchEnv({.hosts = plan_.call.placement}))
+      if (name == base::LaunchHosts()) lines += Text(name, '=', value, '\n');
+    const std::string& first = plan_.addresses.empty() ? "" : plan_.addresses.front();
+    if (plan_.chooses_master_address && !first.empty())
+      lines += Text(kMasterAddress, '=', first, '\n');
+    return lines;
+  }
+
+  HostAgents::RankCommand CommandOf(int rank) const {
+    HostAgents::RankCommand command = {
+        .words = {plan_.call.wrapper}, .variables = {}, .folder = ""};
+    Append(command.words, MarkWords(plan_.call.program));
+    Variables variables;
+    for (const std::string& name : plan_.call.exported)
+      if (Has(plan_.environment, name)) Set(variables, name, ValueOf(plan_.environment, name));
+    for (const std::string& line : base::Split(EpochVariables(), '\n'))
+      if (!line.empty()) Set(variables, NameOf(line), line.substr(line.find('=') + 1));
+    for (const auto& [name, value] : base::WriteLaunchEnv({.hosts = {{"", 1}}, .rank = rank}))
+      if (name == base::LaunchRank()) Set(variables, name, value);
+    command.variables = std::move(variables);
+    std::error_code ignored;
+    command.folder = std::filesystem::current_path(ignored);
+    return command;
+  }
+
   // Starts lost ranks again (--restarts). The engine goes on until dtrun tells it to end.
   void Recover() {
     if (!plan_.call.restarts || ended_ || supervisor_.interruption() != 0) return;
     const std::vector<ExitRecord> records = agents_->records();
     Recovery::Orders orders = recovery_.Update(records, MonotonicNs());
     for (const std::string& line : orders.lines) Say(line);
-    if (orders.epoch) agents_->BeginEpoch(orders.epoch->number, orders.epoch->why);
-    for (const int rank : orders.restart) agents_->Restart(rank);
+    if (orders.epoch)
+      agents_->BeginEpoch(orders.epoch->number, orders.epoch->why, EpochVariables());
+    for (const int rank : orders.restart) agents_->Restart(rank, CommandOf(rank));
     if (!orders.end) return;
     const bool saved = HaveSaved(records, base::RankCount(plan_.call.placement), false);
     if (orders.end->exit_code == 0 && saved) orders.end = PreemptedVerdict();
@@ -395,6 +458,7 @@ class Job {
     story_.records = lost_workers_.Mark(agents_->records());
     story_.servers = options_.servers;
     story_.losses = recovery_.losses();
+    story_.hosts = plan_.call.placement;
     story_.flights = agents_->flights();
     story_.progress = agents_->progress();
     if (options_.verbose) SaySteps();
@@ -404,6 +468,7 @@ class Job {
     if (culprit >= 0) story_.last_lines = output_.LastLines(culprit);
     const bool hidden = culprit >= 0 && !output_.ShowsEndOf(culprit);
     for (const std::string& line : FailureLines(story_, hidden)) Say(line);
+    if (const std::string line = LossLine(story_, MonotonicNs()); !line.empty()) Say(line);
     if (const std::string error = output_.stream_error(); !error.empty()) FailFor(error);
     if (!output_.file_error().empty())
       FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));

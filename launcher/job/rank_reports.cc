@@ -128,10 +128,11 @@ void RankReports::HearEnd(const Frame& frame, int64_t now_ns, std::optional<int6
   if (body.contains("facts")) record.facts = EndFactsOf(body.at("facts"));
 }
 
-void RankReports::LoseHost(const RankRange& ranks, int64_t now_ns) {
+void RankReports::LoseHost(const RankRange& ranks, int64_t now_ns, bool also_ended) {
   for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
     ExitRecord& record = RecordOf(rank);
-    if (record.end != RankEnd::kRunning || record.time_ns > 0) continue;
+    const bool failed = HasFailed(record) || IsGone(record);
+    if (record.time_ns > 0 && !(also_ended && failed)) continue;
     record.end = RankEnd::kHostLost;
     record.time_ns = now_ns;
   }

@@ -34,7 +34,8 @@ class RankReports {
       std::optional<int64_t> clock_ns = std::nullopt);
 
   /// Marks the running ranks among these as ended with their host: no more reports will come.
-  void LoseHost(const RankRange& ranks, int64_t now_ns);
+  /// `also_ended`: marks also those that have failed, because they could have been started again.
+  void LoseHost(const RankRange& ranks, int64_t now_ns, bool also_ended = false);
 
   /// The records of all ranks whose wrappers have connected to an agent.
   std::vector<ExitRecord> records() const;

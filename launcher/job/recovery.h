@@ -41,6 +41,9 @@ class Recovery {
   /// Call it when a record may have changed, and now and then.
   Orders Update(const std::vector<ExitRecord>& records, int64_t now_ns);
 
+  /// The hosts have these names from now on.
+  void SetHosts(std::vector<base::HostSlots> hosts) { hosts_ = std::move(hosts); }
+
   /// All losses so far.
   const std::vector<Loss>& losses() const { return losses_; }
   /// The number of losses that have used up a restart.

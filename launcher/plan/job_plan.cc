@@ -235,6 +235,22 @@ std::vector<bool> OnThisMachine(const std::vector<HostSlots>& placement) {
   return here;
 }
 
+namespace {
+
+std::vector<HostSlots> SparesOf(
+    const std::vector<Host>& hosts, const std::vector<HostSlots>& placement) {
+  std::vector<HostSlots> spares;
+  for (const Host& host : hosts) {
+    const bool has_ranks = std::any_of(placement.begin(), placement.end(), [&](const auto& used) {
+      return used.name == host.name;
+    });
+    if (!has_ranks) spares.push_back({host.name, host.slots});
+  }
+  return spares;
+}
+
+}  // namespace
+
 Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   Plan plan;
   plan.call.placement = PlacementOf(options, hosts);
@@ -248,6 +264,8 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   CheckRestarts(options);
   plan.call.engine =
       options.engine != nullptr ? options.engine : &ChooseLaunchEngine(plan.call, OwnPath());
+  if (plan.call.restarts && !plan.call.only_this_machine)
+    plan.spares = SparesOf(hosts, plan.call.placement);
   const std::string why_not = plan.call.engine->Probe(plan.call);
   if (!why_not.empty()) throw UsageError(why_not);
   CheckServers(options.servers, plan.call.placement);
@@ -371,6 +389,7 @@ std::vector<std::string> SettleNetworks(const std::vector<HostNetworks>& hosts, 
   const NetworkChoice choice =
       wanted.empty() ? ChooseNetworks(hosts) : UseNetworks(hosts, wanted, OwnInterfaces());
   const std::string& first = choice.addresses.front();
+  plan.addresses = choice.addresses;
   std::vector<std::string> reasons = Apply(choice, plan);
   if (plan.chooses_master_address && !first.empty()) {
     Set(plan.environment, kMasterAddress, first);

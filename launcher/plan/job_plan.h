@@ -17,9 +17,13 @@ struct Plan {
   EngineCall call;        ///< complete except for the job's folder
   Variables environment;  ///< of mpirun, and so of the ranks on this machine
   int ranks_here = 0;     ///< number of ranks on this machine
-  std::string job;        ///< random name
-  std::string secret;     ///< 32 bytes in hex, known only to the ranks; "": not needed
-  std::string agent;      ///< path of dtrun_agent, the same on all hosts
+  /// Hosts without ranks, with their slots. If lost ranks are started again, one of them takes the
+  /// ranks of a lost host.
+  std::vector<base::HostSlots> spares = {};
+  std::vector<std::string> addresses = {};  ///< of the hosts, then of the spares; "": not known
+  std::string job;                          ///< random name
+  std::string secret;  ///< 32 bytes in hex, known only to the ranks; "": not needed
+  std::string agent;   ///< path of dtrun_agent, the same on all hosts
   OutputOptions output;
   std::vector<std::string> wanted_networks = {};  ///< from the user: networks, names of interfaces
   bool chooses_master_address = false;            ///< the user has set no MASTER_ADDR

@@ -210,6 +210,23 @@ json JsonOf(const JobStory& story, const Loss& loss) {
 
 }  // namespace
 
+std::string LossLine(const JobStory& story, int64_t now_ns) {
+  if (story.losses.empty()) return "";
+  const size_t times = story.losses.size();
+  const int64_t all_ns = std::max<int64_t>(now_ns - story.started_ns, 1);
+  int64_t lost_ns = 0;
+  for (const Loss& loss : story.losses)
+    lost_ns += (loss.recovered_ns > 0 ? loss.recovered_ns : now_ns) - loss.lost_ns;
+  char numbers[64];
+  std::snprintf(
+      numbers, sizeof numbers, "%.1f %% of its %.1f s",
+      100.0 * (1 - static_cast<double>(lost_ns) / static_cast<double>(all_ns)),
+      static_cast<double>(all_ns) / 1e9);
+  return Text(
+      "the job lost ranks ", times == 1 ? "once" : Text(times, " times"), "; all ranks worked in ",
+      numbers);
+}
+
 std::string ReportJson(const JobStory& story) {
   json hosts = json::array(), ranks = json::array(), behind = json::array();
   for (const base::HostSlots& host : story.hosts)

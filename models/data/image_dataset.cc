@@ -154,6 +154,12 @@ ImageDataset LoadImageDataset(const std::string& directory) {
       Pipeline::FromImages(std::make_shared<const Images>(std::move(data.test))));
 }
 
+struct KeptImages::Content {
+  DatasetInfo info;
+  uint32_t digest;  // CRC-32 of all bytes
+  std::shared_ptr<const HostMemory> memory;
+};
+
 // Loads a data set on the ranks of all hosts.
 class ImageLoader {
  public:
@@ -171,23 +177,27 @@ class ImageLoader {
     const Facts facts = *of_hosts[0].facts;
     const auto memory = HostMemory::Share(host, has_kept() ? KeptParts() : PartsOf(data));
     ImageDataset images = Map(facts, memory);
-    if (kept_ != nullptr) Keep(images.info, facts.digest, memory);
+    if (kept_ != nullptr)
+      kept_->content_ = std::make_shared<const KeptImages::Content>(
+          KeptImages::Content{images.info, facts.digest, memory});
     return images;
   }
 
  private:
   bool has_kept() const {
-    return kept_ != nullptr && kept_->memory_ != nullptr && kept_->info_.directory == directory_;
+    return kept_ != nullptr && kept_->content_ != nullptr &&
+           kept_->content_->info.directory == directory_;
   }
-  Parts KeptParts() const { return {{kept_->memory_->data(), kept_->memory_->bytes()}}; }
+  Parts KeptParts() const {
+    const HostMemory& memory = *kept_->content_->memory;
+    return {{memory.data(), memory.bytes()}};
+  }
   Finding Find(Dataset* data) const {
     if (!has_kept()) return Read(directory_, data);
-    const DatasetInfo& info = kept_->info_;
-    return {
-        "", 0,
-        Facts{
-            info.train_examples, info.test_examples, info.shape.height, info.shape.width,
-            info.classes, kept_->digest_}};
+    const DatasetInfo& info = kept_->content_->info;
+    const Facts facts = {info.train_examples, info.test_examples, info.shape.height,
+                         info.shape.width,    info.classes,       kept_->content_->digest};
+    return {"", 0, facts};
   }
 
   ImageDataset Map(const Facts& facts, const std::shared_ptr<const HostMemory>& memory) const {
@@ -201,13 +211,6 @@ class ImageLoader {
     };
     const Pipeline train = next(facts.train_count), test = next(facts.test_count);
     return Assemble(directory_, facts, train, test);
-  }
-
-  void Keep(
-      const DatasetInfo& info, uint32_t digest, const std::shared_ptr<const HostMemory>& memory) {
-    kept_->info_ = info;
-    kept_->digest_ = digest;
-    kept_->memory_ = memory;
   }
 
   const std::string& directory_;

@@ -13,8 +13,6 @@
 
 namespace dtrun::models {
 
-class HostMemory;
-
 /// The directory and sizes of a data set.
 struct DatasetInfo {
   std::string directory;
@@ -39,15 +37,11 @@ class UnusableDataError : public Error {
 /// started again (RunElastic): the ranks load the data set anew, and a process that still has it
 /// replaces the files. Pass it to each LoadImageDataset of the process.
 class KeptImages {
- public:
-  KeptImages() = default;
-
  private:
   friend class ImageLoader;
+  struct Content;
 
-  DatasetInfo info_;
-  uint32_t digest_ = 0;                             // CRC-32 of all bytes
-  std::shared_ptr<const class HostMemory> memory_;  // null: nothing is kept
+  std::shared_ptr<const Content> content_;  // null: nothing is kept
 };
 
 /// Reads the four files of LoadDataset, with its errors.

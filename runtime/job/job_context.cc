@@ -74,12 +74,14 @@ class InitNote {
 }  // namespace
 
 Context::Context(
-    const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given,
+    const base::GetEnv& of_process, const std::vector<std::pair<std::string, std::string>>& given,
     const ops::MpiHandle& handle)
-    : launch_(WantsToBeAlone(get) ? std::nullopt : LaunchOf(get)),
-      options_(base::ReadOptions(get, given)) {
-  terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
+    : launch_(WantsToBeAlone(of_process) ? std::nullopt : LaunchOf(of_process)),
+      options_(base::ReadOptions(of_process, given)) {
   epoch_ = JobEpoch::Of(launch_);
+  const base::GetEnv get = epoch_ == nullptr ? of_process : epoch_->Environment(of_process);
+  if (epoch_ != nullptr) launch_ = LaunchOf(get);
+  terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
   const InitNote note(launch_, options_, handle, epoch());
   std::optional<ops::AbandonScope> abandon;
   if (epoch_ != nullptr) abandon.emplace([this] { return epoch_->WhyOver(); });

@@ -1,8 +1,10 @@
 #include "runtime/job/job_epoch.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "base/text.h"
 #include "runtime/job/join_plan.h"
 
 namespace dtrun::runtime {
@@ -33,6 +35,17 @@ JobEpoch::~JobEpoch() {
 std::string JobEpoch::WhyOver() const {
   const uint32_t now = file_->epoch();
   return now == number_ ? "" : file_->WhyEpoch(now);
+}
+
+base::GetEnv JobEpoch::Environment(const base::GetEnv& get) const {
+  std::map<std::string, std::string> replaced;
+  for (const std::string& line : base::Split(file_->VariablesOf(number_), '\n'))
+    if (const size_t at = line.find('='); at != std::string::npos)
+      replaced[line.substr(0, at)] = line.substr(at + 1);
+  return [get, replaced](const std::string& name) {
+    const auto found = replaced.find(name);
+    return found == replaced.end() ? get(name) : std::optional(found->second);
+  };
 }
 
 bool JobEpoch::AwaitEnd(milliseconds longest) const { return file_->AwaitAfter(number_, longest); }

@@ -30,6 +30,9 @@ class JobEpoch {
   uint32_t number() const { return number_; }
   /// Why the epoch is over: "rank 1 on h1 was killed by SIGKILL". "": it is not.
   std::string WhyOver() const;
+  /// `get` with the variables that this epoch has replaced: hosts, and the address of the first
+  /// one.
+  base::GetEnv Environment(const base::GetEnv& get) const;
   /// Waits until the epoch is over. Returns false if `longest` passes first.
   bool AwaitEnd(std::chrono::milliseconds longest) const;
 

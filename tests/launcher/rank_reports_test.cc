@@ -35,6 +35,24 @@ TEST_CASE("a rank runs from its start report to its end report") {
   CHECK(reports.records() == std::vector<ExitRecord>{expected});
 }
 
+TEST_CASE("the record of a rank that is started again is that of its new process") {
+  RankReports reports;
+  reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
+  reports.Hear(
+      {FrameType::kEnded, 2, R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})"},
+      kRanks, 8);
+  reports.Hear({FrameType::kStarted, 2, R"({"pid": 41})"}, kRanks, 9);
+  REQUIRE(reports.records().size() == 1);
+  CHECK(reports.records()[0] == ExitRecord{.rank = 2, .pid = 41, .start_ns = 9});
+  reports.LoseHost(kRanks, 12);
+  CHECK(reports.records()[0].end == RankEnd::kHostLost);
+  CHECK(reports.records()[0].time_ns == 12);
+  reports.LoseHost(kRanks, 13);
+  CHECK(reports.records()[0].time_ns == 12);
+  reports.LoseHost(kRanks, 14, /*also_ended=*/true);  // it was being started again there
+  CHECK(reports.records()[0].time_ns == 14);
+}
+
 TEST_CASE("the end time of a rank is the time at which its host saw the end") {
   RankReports reports;
   const std::string rest = R"("value": 9, "in_order": false, "orphaned": false})";

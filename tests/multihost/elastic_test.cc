@@ -10,7 +10,9 @@ namespace {
 
 // Runs a job of `steps` steps on two hosts, and `faults` meanwhile. The script has a function
 // await STEP and a function process RANK.
-CommandResult ElasticJob(int steps, const std::string& faults, const std::string& options = "") {
+CommandResult ElasticJob(
+    int steps, const std::string& faults, const std::string& options = "",
+    const std::string& hosts = "h1:2,h2:2") {
   const std::string script =
       "work=$(mktemp -d /var/tmp/elastic.XXXXXX) && touch $work/slow || exit 1\n"
       "await() {\n"
@@ -18,10 +20,10 @@ CommandResult ElasticJob(int steps, const std::string& faults, const std::string
       "  while [ \"${step:-0}\" -lt $1 ]; do sleep 0.02; step=$(cat $work/step 2>/dev/null); done\n"
       "}\n"
       "process() { cat $work/pid.$1; }\n"
-      "launcher/dtrun --launcher ssh --tag none -H h1:2,h2:2 " +
-      options + " tests/ranks/elastic " + std::to_string(steps) + " $work &\njob=$!\n" + faults +
-      "\nwait $job; code=$?; rm -rf $work; exit $code\n";
-  return Run(ScriptOnHosts(script));
+      "launcher/dtrun --launcher ssh --tag none -np 4 -H " +
+      hosts + " " + options + " tests/ranks/elastic " + std::to_string(steps) +
+      " $work &\njob=$!\n" + faults + "\nwait $job; code=$?; rm -rf $work; exit $code\n";
+  return Run(ScriptOnHosts(script, {"--names", "h1,h2,h3"}));
 }
 
 const std::string& Undisturbed() {
@@ -69,6 +71,42 @@ TEST_CASE("a lost host ends a job whose ranks are started again") {
   CAPTURE(result.out, result.err);
   CHECK(result.exit_code == 69);
   CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);
+}
+
+TEST_CASE("a spare host takes the ranks of a lost host") {
+  if (Skipped()) return;
+  const std::string fault = GENERATE(
+      as<std::string>(), "nsenter --net=/run/rig/h2/net ip link set eth0 down",
+      "ssh h2 pkill -KILL dtrun_agent", "ssh h2 kill -KILL -1");
+  const CommandResult result =
+      ElasticJob(200, "await 40\n" + fault, "--restarts 5 --host-timeout 4", "h1:2,h2:2,h3:2");
+  CAPTURE(fault, result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == Undisturbed());
+  CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);
+  CHECK(result.err.find("; spare host h3 takes its ranks\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE("the ranks of the first host move, and the others meet at the new address") {
+  if (Skipped()) return;
+  const CommandResult result =
+      ElasticJob(200, "await 40; ssh h2 pkill -KILL dtrun_agent", "--restarts 5", "h2:2,h3:2,h1:2");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == Undisturbed());
+  CHECK(result.err.find("; spare host h1 takes its ranks\n") != std::string::npos);
+}
+
+TEST_CASE("the loss of a spare host is reported and the job goes on") {
+  if (Skipped()) return;
+  const CommandResult result =
+      ElasticJob(200, "await 40; ssh h3 pkill -KILL dtrun_agent", "--restarts 5", "h1:2,h2:2,h3:2");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == Undisturbed());
+  CHECK(result.err.find("dtrun: host h3 was lost: ") != std::string::npos);
+  CHECK(result.err.find("; the host was a spare\n") != std::string::npos);
 }
 
 }  // namespace

@@ -90,6 +90,30 @@ TEST_CASE("ranks of a host share the data in memory and leave no files or mappin
   CHECK(SharedMappings() == 0);
 }
 
+TEST_CASE("a rank that has kept the data replaces the files in the next load") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  const ImageDataset alone = LoadImageDataset(folder.path());
+  std::vector<KeptImages> kept(3);
+  const auto load = [&] {
+    return OnRanks(3, [&](Communicator& world) {
+      const ImageDataset data = LoadImageDataset(
+          folder.path(), world, {{"here", 3}}, &kept[static_cast<size_t>(world.rank())]);
+      if (FirstInput(data.test) != FirstInput(alone.test)) throw std::runtime_error("other images");
+      if (LabelsOfEpoch(data.train) != LabelsOfEpoch(alone.train))
+        throw std::runtime_error("other labels");
+      if (data.info.classes != 4) throw std::runtime_error("other classes");
+    });
+  };
+  CHECK(load() == Texts(3));
+  for (const std::string& name : folder.Entries())
+    std::filesystem::remove_all(folder.path() + "/" + name);
+  kept[0] = KeptImages();  // rank 0 was started again
+  CHECK(load() == Texts(3));
+  kept = std::vector<KeptImages>(3);
+  CHECK(load() != Texts(3));
+}
+
 TEST_CASE("ranks that cannot share memory get a copy of the data") {
   const Bytes one = {1, 2, 3}, other = {4, 5};
   const Texts errors = OnRanks(3, [&](Communicator& world) {
