@@ -36,8 +36,8 @@ inline bool Recovers(Context& job, const Error& error) {
 /// Context and returns a value or nothing; its last result is returned. Throws the errors of Init,
 /// `work` and Shutdown that no lost rank explains.
 ///
-/// All objects that `work` makes from its Context end when it returns or throws. What the next call
-/// needs, the caller keeps outside, for example in an Elastic.
+/// All objects that `work` makes from its Context end when it returns or throws. The caller keeps
+/// the values for the next call outside, for example in an Elastic.
 template <typename Body>
 auto RunElastic(const Body& work, const Options& options = {}) {
   for (;;) {

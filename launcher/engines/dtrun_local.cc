@@ -10,8 +10,8 @@
 // The exit code is that of the first failed rank, or 128 + signal for a killed one. After a signal
 // to end, dtrun_local dies of the same signal. SIGUSR1 and SIGUSR2 are forwarded to the ranks.
 //
-// In a job whose ranks are started again (--restarts), dtrun decides what a lost rank means. The
-// agents start such ranks, so dtrun_local stays until it gets a signal to end.
+// With --restarts, dtrun decides about lost ranks, and the agents start them again. dtrun_local
+// then stays until it gets a signal to end.
 //
 // If this process dies, the wrappers and the remote shells die. A dtrun_local on another host ends
 // its ranks when its stdin ends.

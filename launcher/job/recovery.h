@@ -14,9 +14,9 @@
 
 namespace dtrun::launcher {
 
-/// Decides what a job does about lost ranks if they are started again (--restarts). A state machine
-/// without input or output: the caller passes what it sees and carries out the orders. See
-/// recovery.cc for the rules.
+/// The reaction of a job to lost ranks if they are started again (--restarts). A state machine
+/// without input or output: the caller passes the records of the ranks and carries out the orders.
+/// recovery.cc has the rules.
 class Recovery {
  public:
   /// At most `restarts` losses are recovered from. A rank that is started again runs before
@@ -30,7 +30,7 @@ class Recovery {
     int number;
     std::string why;
   };
-  /// What the caller does next, in this order.
+  /// The next actions of the caller, in this order.
   struct Orders {
     std::vector<std::string> lines = {};        ///< for the user
     std::optional<Epoch> epoch = std::nullopt;  ///< tell all ranks that this epoch has begun
@@ -53,7 +53,7 @@ class Recovery {
   static std::chrono::milliseconds Pause(int vain);
 
  private:
-  // What is known about a rank beyond its record.
+  // Facts about a rank beyond its record.
   struct Rank {
     int64_t handled_ns = 0;     // the last end that has been answered
     int64_t restart_at_ns = 0;  // 0: none is due

@@ -58,7 +58,7 @@ void CheckServers(int servers, const std::vector<HostSlots>& placement) {
         ", because the ranks after the parameter servers are the workers"));
 }
 
-// Refuses what a rank that is started again cannot have.
+// Refuses options that do not work for a rank that is started again.
 void CheckRestarts(const Options& options) {
   if (options.restarts == 0) return;
   const auto refuse = [&](const char* option, const char* why) {

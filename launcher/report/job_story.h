@@ -34,7 +34,7 @@ struct JobStory {
   std::vector<base::FlightProgress> progress = {};  ///< in rank order
   std::string last_lines = {};                      ///< last lines of the culprit on stderr
   int servers = 0;                                  ///< number of ranks that held variables
-  std::vector<Loss> losses = {};                    ///< in a job whose ranks are started again
+  std::vector<Loss> losses = {};                    ///< with --restarts
 };
 
 enum class RankRole {

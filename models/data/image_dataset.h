@@ -33,9 +33,9 @@ class UnusableDataError : public Error {
   using Error::Error;
 };
 
-/// The bytes of the last data set that this process has loaded, for a job whose lost ranks are
-/// started again (RunElastic): the ranks load the data set anew, and a process that still has it
-/// replaces the files. Pass it to each LoadImageDataset of the process.
+/// The bytes of the last data set that this process has loaded. When a job starts lost ranks again
+/// (RunElastic), the ranks load the data set anew, and a process that still has it replaces the
+/// files. Pass it to each LoadImageDataset of the process.
 class KeptImages {
  private:
   friend class ImageLoader;

@@ -53,7 +53,7 @@ int WriteResult(
   return trained.not_written.empty() ? kSuccess : kResultNotWritten;
 }
 
-// What a process keeps when the job loses other ranks.
+// The memory of a process for the time after a loss of other ranks.
 struct Kept {
   KeptTraining training;
   KeptImages images;

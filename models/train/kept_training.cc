@@ -14,7 +14,7 @@
 namespace dtrun::models {
 namespace {
 
-// What one rank has kept.
+// The position that one rank has kept.
 struct Mark {
   uint64_t has = 0, step = 0, epoch = 0, batch = 0, epoch_examples = 0;
   double learning_rate = 0;

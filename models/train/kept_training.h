@@ -23,13 +23,13 @@ struct History {
   std::vector<double> Of(const std::string& name) const;
 };
 
-/// The state of a training in this process's own memory, for a job whose lost ranks are started
-/// again (RunElastic). When ranks are lost, Fit keeps the state after the last completed step here
-/// and throws. In the next call of Fit, all ranks continue from the rank that has made the most
-/// steps. No step is lost, as long as one rank is left.
+/// The state of a training in this process's own memory, for jobs that start lost ranks again
+/// (RunElastic). When ranks are lost, Fit keeps the state after the last completed step here and
+/// throws. In the next call of Fit, all ranks continue from the rank that has made the most steps.
+/// No step is lost, as long as one rank is left.
 ///
-/// The caller owns it, outside RunElastic, and passes it in FitOptions. It keeps nothing if a
-/// replica has no whole copy of the parameters (central storage, parameter servers): training then
+/// The caller owns it, outside RunElastic, and passes it in FitOptions. If a replica has no whole
+/// copy of the parameters (central storage, parameter servers), no state is kept. Training then
 /// starts again, from its last checkpoint if there is one. Callbacks start anew, and the training
 /// metrics of the current epoch leave out the examples that the lost rank had counted. Not
 /// thread-safe.

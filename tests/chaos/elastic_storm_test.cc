@@ -1,4 +1,4 @@
-// Trainings whose ranks are killed, stopped and continued at random moments (dtrun --restarts).
+// Trainings in which ranks are killed, stopped and continued at random (dtrun --restarts).
 // Each ends with the parameters of a training that was left alone. ELASTIC_EVENTS is the number of
 // events in all trainings together, ELASTIC_SEED the first seed. Prints how long after a kill the
 // next step was completed.

@@ -1,5 +1,5 @@
-// What a job does about lost ranks that are started again: single rules, then random schedules of
-// losses against a model of the ranks, their agents and the delays between them.
+// The reaction of a job to lost ranks that are started again: single rules, then random schedules
+// of losses against a model of the ranks, their agents and the delays between them.
 
 #include "launcher/job/recovery.h"
 

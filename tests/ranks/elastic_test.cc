@@ -1,4 +1,4 @@
-// Jobs whose lost ranks are started again (--restarts), with real processes and real signals.
+// Lost ranks that are started again (--restarts), with real processes and real signals.
 
 #include <signal.h>
 #include <unistd.h>

@@ -63,11 +63,10 @@ inline void BroadcastOptimizerState(
   }
 }
 
-/// Keeps the parameters and buffers of the module and the state of the optimizer, for a job whose
-/// lost ranks are started again: see Elastic. The optimizer is LibTorch's own; a
-/// DistributedOptimizer is made around it in each call of the loop. If the module has buffers, pass
-/// `sync_buffers = false` to the DistributedOptimizer: broadcasts after the step would stand
-/// between the step and EndStep().
+/// Keeps the parameters and buffers of the module and the state of the optimizer when a job loses
+/// ranks: see Elastic. The optimizer is LibTorch's own. Make a DistributedOptimizer around it in
+/// each call of the loop. If the module has buffers, pass `sync_buffers = false` to the
+/// DistributedOptimizer: its broadcasts would stand between the step and EndStep().
 inline void Keep(
     Elastic& elastic, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer) {
   elastic.Keep([&](Communicator& ranks, int root) {
