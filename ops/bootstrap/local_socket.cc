@@ -34,7 +34,9 @@ std::optional<pid_t> TrustedPeer(int socket) {
 
 namespace {
 
-thread_local const std::function<std::string()>* why_to_abandon = nullptr;
+// With another model, the library would need ld-linux for the variable.
+[[gnu::tls_model("initial-exec")]] thread_local const std::function<std::string()>* why_to_abandon =
+    nullptr;
 
 }  // namespace
 
