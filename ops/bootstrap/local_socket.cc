@@ -1,6 +1,7 @@
 #include "ops/bootstrap/local_socket.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -34,25 +35,39 @@ std::optional<pid_t> TrustedPeer(int socket) {
 
 namespace {
 
-// With another model, the library would need ld-linux for the variable.
-[[gnu::tls_model("initial-exec")]] thread_local const std::function<std::string()>* why_to_abandon =
-    nullptr;
+using WhyToAbandon = const std::function<std::string()>;
+
+// Of this thread. A thread_local variable would show in the library's dynamic symbols.
+pthread_key_t KeyOfScope() {
+  static const pthread_key_t key = [] {
+    pthread_key_t made = 0;
+    if (::pthread_key_create(&made, nullptr) != 0) ThrowErrno("pthread_key_create");
+    return made;
+  }();
+  return key;
+}
+
+WhyToAbandon* InnermostScope() {
+  return static_cast<WhyToAbandon*>(::pthread_getspecific(KeyOfScope()));
+}
 
 }  // namespace
 
 AbandonScope::AbandonScope(std::function<std::string()> why)
-    : why_(std::move(why)), outer_(std::exchange(why_to_abandon, &why_)) {}
+    : why_(std::move(why)), outer_(InnermostScope()) {
+  ::pthread_setspecific(KeyOfScope(), &why_);
+}
 
-AbandonScope::~AbandonScope() { why_to_abandon = outer_; }
+AbandonScope::~AbandonScope() { ::pthread_setspecific(KeyOfScope(), outer_); }
 
 int MostOfWait(Deadline deadline) {
   constexpr int64_t kBetweenLooks = 20, kLongest = 1'000'000;
-  if (why_to_abandon != nullptr)
-    if (const std::string why = (*why_to_abandon)(); !why.empty())
-      throw Error(ErrorCode::kPeerLost, why);
+  WhyToAbandon* const scope = InnermostScope();
+  if (scope != nullptr)
+    if (const std::string why = (*scope)(); !why.empty()) throw Error(ErrorCode::kPeerLost, why);
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  const int64_t most = why_to_abandon != nullptr ? kBetweenLooks : kLongest;
+  const int64_t most = scope != nullptr ? kBetweenLooks : kLongest;
   return static_cast<int>(std::clamp<int64_t>(left.count(), 0, most));
 }
 
