@@ -33,13 +33,6 @@ std::vector<std::string> StringsIn(const std::string& path) {
   return base::Split(bytes, '\0');
 }
 
-std::vector<char*> Pointers(const std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 // Runs between fork and exec, so it calls only async-signal-safe functions. Stdin and stdout of the
 // agent lead to dtrun.
 [[noreturn]] void Become(

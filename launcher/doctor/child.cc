@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "launcher/support/environment.h"
 #include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
@@ -40,13 +41,6 @@ std::vector<std::string> Environment(
   }
   for (const auto& [name, value] : variables) environment.push_back(Text(name, '=', value));
   return environment;
-}
-
-std::vector<char*> Pointers(const std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 // Runs between fork and exec. Locks of other threads may stay locked there for ever, so this

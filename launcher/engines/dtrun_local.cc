@@ -105,13 +105,6 @@ int RankCount(const Request& request) {
   return count;
 }
 
-std::vector<char*> Pointers(const Words& words) {
-  std::vector<char*> pointers;
-  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 Variables OwnVariables() {
   Variables variables;
   for (char** variable = environ; *variable != nullptr; ++variable)

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "launcher/support/environment.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 
@@ -44,13 +45,6 @@ sigset_t HandledSignals() {
   for (int signal : {SIGHUP, SIGTSTP})
     if (!IsIgnored(signal)) sigaddset(&handled, signal);
   return handled;
-}
-
-std::vector<char*> Pointers(const std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 // Runs between fork and exec, so it calls only async-signal-safe functions.

@@ -73,6 +73,13 @@ void Unset(Variables& variables, const std::string& name) {
   std::erase_if(variables, [&](const std::string& variable) { return NameOf(variable) == name; });
 }
 
+std::vector<char*> Pointers(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 bool LooksSecret(const std::string& name) { return MatchesAny(name, SecretPatterns()); }
 
 std::vector<std::string> ForwardedNames(const Variables& variables, const ForwardingRules& rules) {

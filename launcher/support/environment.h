@@ -17,6 +17,10 @@ std::string ValueOf(const Variables& variables, const std::string& name);
 void Set(Variables& variables, const std::string& name, const std::string& value);
 void Unset(Variables& variables, const std::string& name);
 
+/// Pointers to the words or variables, with a null pointer at the end, for execve. Valid as long as
+/// `words`.
+std::vector<char*> Pointers(const std::vector<std::string>& words);
+
 /// Whether `name` looks like the name of a secret. The value of a secret is never shown.
 bool LooksSecret(const std::string& name);
 
