@@ -625,11 +625,12 @@ void TcpWire::SayUnheard(const Peer& peer) {
 }
 
 // If one rank of a host is silent, the others have half the time: the kernel of a host that answers
-// acknowledges something every third of it.
+// acknowledges something every third of it. That also holds for connections that nothing waits for:
+// a rank that is heard, but hears nothing, has to be told, because it cannot find out.
 bool TcpWire::IsSilent(const Peer& peer, base::TimePoint now) const {
   const bool doubted = doubted_.count(peer.place.host) != 0;
   const milliseconds limit = settings_.lost_after;
-  if (!HasCall(peer)) return false;
+  if (!HasCall(peer) && !(doubted && peer.connected)) return false;
   const std::optional<milliseconds> silence = SilenceOf(peer.socket.get());
   if (silence) return *silence >= (doubted ? limit / 2 : limit);
   return now - peer.called >= (doubted ? kDoubted : limit);
