@@ -1,5 +1,6 @@
 #include "base/launch_env.h"
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <fstream>
@@ -26,6 +27,10 @@ constexpr char kEvaluator[] = "DTRUN_EVALUATOR";
 constexpr char kSecretFile[] = "DTRUN_JOB_SECRET_FILE";
 constexpr char kRestarts[] = "DTRUN_RESTARTS";
 constexpr char kEpochFile[] = "DTRUN_EPOCH_FILE";
+constexpr char kLaunchSize[] = "DTRUN_LAUNCH_SIZE";
+constexpr char kMembers[] = "DTRUN_MEMBERS";
+constexpr char kPaused[] = "DTRUN_PAUSED";
+constexpr char kAgent[] = "DTRUN_AGENT";
 
 constexpr int kMostRanks = 1'000'000;  // also the limit of all other counts here
 
@@ -62,15 +67,48 @@ std::vector<HostSlots> ReadHosts(const std::string& value) {
   return hosts;
 }
 
-}  // namespace
-
-Environment WriteLaunchEnv(const LaunchEnv& launch) {
+std::string HostsText(const LaunchEnv& launch) {
   std::vector<std::string> hosts;
   for (const HostSlots& host : launch.hosts) hosts.push_back(Text(host.name, ':', host.slots));
+  return Join(hosts, ",");
+}
+
+std::string MembersText(const LaunchEnv& launch) {
+  std::vector<std::string> members;
+  for (const int member : launch.members) members.push_back(Text(member));
+  return Join(members, ",");
+}
+
+std::vector<int> ReadMembers(const std::string& value, int ranks) {
+  std::vector<int> members;
+  if (value.empty()) return members;
+  for (const std::string& item : Split(value, ',')) {
+    const std::optional<int64_t> member = ParseInteger(item);
+    if (!member || *member < 0 || *member > kMostRanks)
+      Refuse(kMembers, value.substr(0, 60), "number,number,...");
+    members.push_back(static_cast<int>(*member));
+  }
+  if (static_cast<int>(members.size()) != ranks)
+    Refuse(kMembers, value.substr(0, 60), Text("one number for each of the ", ranks, " ranks"));
+  return members;
+}
+
+}  // namespace
+
+Environment WriteMembers(const LaunchEnv& launch) {
+  return {
+      {kHosts, HostsText(launch)},
+      {kMembers, MembersText(launch)},
+      {kPaused, launch.paused ? "1" : "0"}};
+}
+
+Environment WritePlace(int rank, int agent) { return {{kRank, Text(rank)}, {kAgent, Text(agent)}}; }
+
+Environment WriteLaunchEnv(const LaunchEnv& launch) {
   Environment environment = {
       {kJob, launch.job},
       {kVersionVariable, launch.version},
-      {kHosts, Join(hosts, ",")},
+      {kHosts, HostsText(launch)},
       {kColumns, Text(launch.terminal_columns)},
   };
   if (launch.threads > 0) environment.emplace_back(kThreads, Text(launch.threads));
@@ -81,21 +119,23 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (launch.evaluator) environment.emplace_back(kEvaluator, "1");
   if (!launch.secret_file.empty()) environment.emplace_back(kSecretFile, launch.secret_file);
   if (launch.restarts) environment.emplace_back(kRestarts, "1");
+  if (launch.launch_size > 0) environment.emplace_back(kLaunchSize, Text(launch.launch_size));
   if (!launch.epoch_file.empty()) environment.emplace_back(kEpochFile, launch.epoch_file);
   if (launch.rank >= 0) environment.emplace_back(kRank, Text(launch.rank));
+  if (!launch.members.empty()) environment.emplace_back(kMembers, MembersText(launch));
+  if (launch.paused) environment.emplace_back(kPaused, "1");
+  if (launch.agent >= 0) environment.emplace_back(kAgent, Text(launch.agent));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
   if (!launch.flight_folder.empty()) environment.emplace_back(kFlightFolder, launch.flight_folder);
   return environment;
 }
 
-std::string LaunchHosts() { return kHosts; }
-std::string LaunchRank() { return kRank; }
-
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,       kVersionVariable, kHosts,    kColumns,      kThreads,      kBind,
-      kVerbose,   kTimeline,        kRank,     kShutdownNote, kFlightFolder, kServers,
-      kEvaluator, kSecretFile,      kRestarts, kEpochFile,
+      kJob,          kVersionVariable, kHosts,     kColumns,    kThreads,
+      kBind,         kVerbose,         kTimeline,  kRank,       kShutdownNote,
+      kFlightFolder, kServers,         kEvaluator, kSecretFile, kRestarts,
+      kEpochFile,    kMembers,         kPaused,    kAgent,      kLaunchSize,
   };
   return names;
 }
@@ -120,9 +160,13 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.evaluator = get(kEvaluator).value_or("") == "1";
   launch.secret_file = get(kSecretFile).value_or("");
   launch.restarts = get(kRestarts).value_or("") == "1";
+  launch.launch_size = ReadCount(get, kLaunchSize);
   launch.epoch_file = get(kEpochFile).value_or("");
   if (get(kRank)) launch.rank = ReadCount(get, kRank);
-  if (launch.rank >= RankCount(launch.hosts))
+  launch.members = ReadMembers(get(kMembers).value_or(""), RankCount(launch.hosts));
+  launch.paused = get(kPaused).value_or("") == "1";
+  if (get(kAgent)) launch.agent = ReadCount(get, kAgent);
+  if (launch.members.empty() && launch.rank >= RankCount(launch.hosts))
     Refuse(kRank, Text(launch.rank), Text("a rank below ", RankCount(launch.hosts)));
   launch.shutdown_note = get(kShutdownNote).value_or("");
   launch.flight_folder = get(kFlightFolder).value_or("");
@@ -136,6 +180,13 @@ std::string EndedNote(const std::string& shutdown_note, int rank) {
 std::string InitNote(const std::string& shutdown_note) { return Text(shutdown_note, ".init"); }
 
 std::string JoinedNote(const std::string& shutdown_note) { return Text(shutdown_note, ".joined"); }
+
+int RankOf(const LaunchEnv& launch, int number) {
+  if (launch.paused) return -1;
+  if (launch.members.empty()) return number;
+  const auto found = std::find(launch.members.begin(), launch.members.end(), number);
+  return found == launch.members.end() ? -1 : static_cast<int>(found - launch.members.begin());
+}
 
 int HostOfRank(const std::vector<HostSlots>& hosts, int rank) {
   int host = 0;

@@ -40,9 +40,20 @@ struct LaunchEnv {
   /// servers.
   int servers = 0;
   bool evaluator = false;  ///< with servers: the last rank is no worker, but evaluates
-  int rank = -1;           ///< of this process, if there is no MPI; -1: ask MPI
+  /// The launch number of this process, if there is no MPI; -1: ask MPI. Its rank is RankOf.
+  int rank = -1;
+  /// The launch numbers of the ranks, by rank: a job that has lost or gained ranks numbers its
+  /// ranks anew. Empty: the launch number is the rank.
+  std::vector<int> members = {};
+  /// The job has too few ranks for now, and no process is a rank.
+  bool paused = false;
+  /// The number of the agent to which the wrapper of this process connects; -1: the index of the
+  /// rank's host in `hosts`.
+  int agent = -1;
   /// A rank that is lost is started again (dtrun --restarts), and the other ranks wait for it.
   bool restarts = false;
+  /// With `restarts`: the number of ranks that the job had at its start. 0: that of `hosts`.
+  int launch_size = 0;
   /// With `restarts`: the file of this host that tells when ranks were lost (epoch_file.h). The
   /// agent makes the file, and the wrapper names it.
   std::string epoch_file = {};
@@ -67,9 +78,15 @@ using GetEnv = std::function<std::optional<std::string>(const std::string& name)
 /// The variables (DTRUN_JOB, DTRUN_HOSTS, ...) that hold `launch`.
 Environment WriteLaunchEnv(const LaunchEnv& launch);
 
-/// The names of the variables for the hosts and for the rank.
-std::string LaunchHosts();
-std::string LaunchRank();
+/// The variables of `launch` that change when the job loses or gains ranks: the hosts, the members
+/// and whether it is paused.
+Environment WriteMembers(const LaunchEnv& launch);
+/// The variables of one process that is started for such a job.
+Environment WritePlace(int rank, int agent);
+
+/// The rank of the process with launch number `number`; -1: the process is no rank of the job at
+/// present.
+int RankOf(const LaunchEnv& launch, int number);
 
 /// The names of all variables that WriteLaunchEnv may write.
 const std::vector<std::string>& LaunchVariables();

@@ -21,6 +21,7 @@
 #include "launcher/engines/executables.h"
 #include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
+#include "launcher/job/host_pool.h"
 #include "launcher/job/job_run.h"
 #include "launcher/plan/cpu_binding.h"
 #include "launcher/plan/job_plan.h"
@@ -156,12 +157,26 @@ void OpenStandardStreams() {
   }
 }
 
+// Starts with the hosts that the user's program names, as soon as they have enough slots.
+std::vector<Host> UseDiscovery(Options& options) {
+  CheckElastic(options);
+  const int least = options.min_ranks > 0 ? options.min_ranks : std::max(options.ranks, 1);
+  std::vector<Host> hosts = DiscoverHosts(
+      options.discovery, options.slots_per_host, least,
+      std::chrono::seconds(options.elastic_timeout_s));
+  const auto slots = static_cast<int>(SlotCount(hosts));
+  options.max_ranks = std::max(options.max_ranks, options.ranks);
+  if (options.ranks > slots) options.ranks = slots;
+  if (options.min_ranks == 0) options.min_ranks = options.ranks > 0 ? options.ranks : slots;
+  return hosts;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
   if (!arguments.empty() && arguments[0] == "doctor")
     return Doctor({arguments.begin() + 1, arguments.end()}, surroundings);
   const Request request = ReadRequest(arguments, surroundings);
-  const Options& options = request.options;
+  Options options = request.options;
   switch (options.action) {
     case Action::kHelp: return Print(HelpText(false));
     case Action::kHelpAll: return Print(HelpText(true));
@@ -179,7 +194,9 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kPrintEnv:
     case Action::kPrintConfig: break;
   }
-  const std::vector<Host> hosts = FindHosts(options, surroundings);
+  const bool discovers = !options.discovery.empty() && options.action != Action::kPrintConfig;
+  const std::vector<Host> hosts =
+      discovers ? UseDiscovery(options) : FindHosts(options, surroundings);
   if (options.action == Action::kPrintConfig)
     return Print(PrintedConfig(request.settings, options, hosts));
   Plan plan = PlanRanks(options, hosts);

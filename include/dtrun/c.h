@@ -195,8 +195,11 @@ DTRUN_API dtrun_communicator* dtrun_context_world(dtrun_context* context);
 /// error has another reason. After DTRUN_PEER_LOST, waits up to 60 s for dtrun to notice the loss.
 DTRUN_API dtrun_error* dtrun_await_recovery(
     dtrun_context* context, int32_t error_code, int32_t* recovers);
-/// The number of times that the job has lost ranks before this context joined it. 0 without `dtrun
-/// --restarts`.
+/// The number of ranks that the job had at its start. Its size may differ after ranks were lost or
+/// have come (`dtrun --min-np`).
+DTRUN_API int32_t dtrun_context_launch_size(const dtrun_context* context);
+/// The epoch of the job that this context has joined. It grows when the job loses ranks, and when
+/// ranks come. 0 at the start, and without `dtrun --restarts`.
 DTRUN_API uint32_t dtrun_context_epoch(const dtrun_context* context);
 /// Reports the progress of this rank since its start, for `dtrun --progress`: the steps done, and
 /// the examples that this rank has computed. If a rank reports nothing, each dtrun_reducer_wait and

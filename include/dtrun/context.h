@@ -51,8 +51,11 @@ class [[nodiscard]] Context {
   /// True if TF_CONFIG gives a job with parameter servers an evaluator, the last rank.
   bool has_evaluator() const { return dtrun_context_has_evaluator(handle_.get()) != 0; }
 
-  /// The number of times that the job had lost ranks, and had started them again, before this
-  /// process joined it: see elastic.h.
+  /// The number of ranks that the job had at its start. With `dtrun --min-np`, size() may change:
+  /// a global batch of `batch * launch_size()` examples does not.
+  int launch_size() const { return dtrun_context_launch_size(handle_.get()); }
+  /// The epoch of the job: it grows when ranks are lost, and when ranks come. 0: neither has
+  /// happened before this process joined the job. See elastic.h.
   uint32_t losses() const { return dtrun_context_epoch(handle_.get()); }
 
   /// The hosts, in the order of the host list.

@@ -73,8 +73,9 @@ auto RunElastic(const Body& work, const Options& options = {}) {
 ///   });
 ///
 /// Between Step() and EndStep() there is no other collective call: the steps of two ranks differ by
-/// at most one. An optimizer that keeps different state on each rank (ShardedOptimizer, kAdasum)
-/// cannot be kept. Not thread-safe.
+/// at most one. The size of the job may change from call to call (`dtrun --min-np`), but not
+/// Context::launch_size. An optimizer that keeps different state on each rank (ShardedOptimizer,
+/// kAdasum) cannot be kept. Not thread-safe.
 class Elastic {
  public:
   /// `options` are those of Init.
@@ -101,7 +102,7 @@ class Elastic {
   uint64_t step() const { return step_; }
   /// Says that the kept values are those after one more step.
   void EndStep() { ++step_; }
-  /// The number of times that the job has lost ranks.
+  /// The epoch of the job in the last call of `work`: see Context::losses.
   uint32_t losses() const { return losses_; }
 
   /// RunElastic with the kept values: before each call of `work`, they are those of the rank that

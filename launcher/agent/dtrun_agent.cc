@@ -66,6 +66,7 @@ struct Wrapper {
   FrameReader reader;
   std::vector<int> files;  // received descriptors, until its hello
   pid_t process = -1;
+  pid_t program = -1;
   pid_t starter = -1;   // its parent: Open MPI's daemon, mpirun or dtrun_local
   int rank = -1;        // -1 until its hello
   MemoryCgroup memory;  // cgroup of its program
@@ -158,10 +159,10 @@ class Agent {
         epochs_->Publish(body.at("epoch"), body.at("why"), body.at("variables"));
       }
       if (frame.type == FrameType::kRestart && !ending_) Restart(frame.rank, body);
-      if (frame.type == FrameType::kTakeOver) {
-        for (const int rank : body.at("ranks")) expected_.insert(rank);
-        Listen(body.at("host"));
-      }
+      if (frame.type == FrameType::kFault)
+        for (const auto& [connection, wrapper] : wrappers_)
+          if (wrapper.rank == frame.rank && wrapper.program > 0 && !wrapper.ended)
+            kill(wrapper.program, body.at("signal"));
       if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
         SetStopped(frame.type == FrameType::kStop);
     } catch (const LaunchError& error) {
@@ -201,7 +202,7 @@ class Agent {
     if (const std::string secret = body.at("secret"); !secret.empty()) WriteSecret(folder_, secret);
     restarts_ = body.at("restarts");
     if (restarts_) {
-      epochs_ = base::EpochFile::Create(EpochPath(folder_));
+      epochs_ = base::EpochFile::Create(EpochPath(folder_, body.at("host")));
       prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans of ranks come here, where they are found
     }
     if (body.at("stdin").get<bool>())
@@ -296,6 +297,7 @@ class Agent {
       dtrun_.Send({FrameType::kNoticed, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
       const pid_t program = json::parse(frame.body).at("pid");
+      wrapper.program = program;
       wrapper.memory = MemoryCgroup::Of(program);
       wrapper.view.SetProgram(program);
       dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
@@ -326,10 +328,13 @@ class Agent {
   }
 
   void Restart(int rank, const json& start) {
-    if (expected_.count(rank) == 0) return;
+    for (const auto& [connection, wrapper] : wrappers_)
+      if (wrapper.rank == rank && !wrapper.ended) return;
+    expected_.insert(rank);
+    quick_until_ = std::chrono::steady_clock::now() + kQuickLooks;
     ForgetNotes(folder_, rank);
     starts_.try_emplace(rank, start.at("words"), start.at("variables"), start.at("folder"))
-        .first->second.Again();
+        .first->second.Again(start.at("place"));
   }
 
   // The host's clock decides which rank ended first, not the arrival of the frames.

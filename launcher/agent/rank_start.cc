@@ -33,6 +33,12 @@ std::vector<std::string> StringsIn(const std::string& path) {
   return base::Split(bytes, '\0');
 }
 
+// Sets the variables in `changed` (NAME=value).
+void Replace(Variables& environment, const std::vector<std::string>& changed) {
+  for (const std::string& variable : changed)
+    Set(environment, NameOf(variable), variable.substr(variable.find('=') + 1));
+}
+
 // Runs between fork and exec, so it calls only async-signal-safe functions. Stdin and stdout of the
 // agent lead to dtrun.
 [[noreturn]] void Become(
@@ -69,14 +75,15 @@ RankStart::RankStart(
     : command_(std::move(command)), folder_(std::move(folder)) {
   for (char** variable = environ; *variable != nullptr; ++variable)
     environment_.emplace_back(*variable);
-  for (const std::string& variable : variables)
-    Set(environment_, NameOf(variable), variable.substr(variable.find('=') + 1));
+  Replace(environment_, variables);
 }
 
-void RankStart::Again() const {
+void RankStart::Again(const std::vector<std::string>& changed) const {
   if (command_.empty())
     throw LaunchError(ExitCode::kInternal, "the command of a lost rank is not known");
-  const std::vector<char*> argv = Pointers(command_), variables = Pointers(environment_);
+  std::vector<std::string> environment = environment_;
+  Replace(environment, changed);
+  const std::vector<char*> argv = Pointers(command_), variables = Pointers(environment);
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) Become(argv.data(), variables.data(), folder_.c_str(), parent);

@@ -21,8 +21,9 @@ class RankStart {
       std::string folder);
 
   /// Starts the command as a child of this process, in a process group of its own. It dies with
-  /// this process. Throws LaunchError kInternal.
-  void Again() const;
+  /// this process. The values in `changed` (NAME=value) replace variables of the start. Throws
+  /// LaunchError kInternal.
+  void Again(const std::vector<std::string>& changed) const;
 
  private:
   std::vector<std::string> command_, environment_;

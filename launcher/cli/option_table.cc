@@ -193,6 +193,15 @@ const std::vector<OptionRow>& OptionTable() {
       {"--restarts", Kind::kValue, "N", kWhere,
        "start lost ranks again, up to N times, while the others wait for them", "0",
        SetNumber<&Options::restarts, 0, 1'000'000>},
+      {"--min-np,--min-num-proc", Kind::kValue, "N", kWhere,
+       "with --restarts: go on with at least N ranks if a host is lost; default: all", "",
+       SetNumber<&Options::min_ranks, 1, kMaxRanks>},
+      {"--max-np,--max-num-proc", Kind::kValue, "N", kWhere,
+       "with --host-discovery-script: grow to at most N ranks; default: -np", "",
+       SetNumber<&Options::max_ranks, 1, kMaxRanks>},
+      {"--host-discovery-script", Kind::kValue, "PROGRAM", kWhere,
+       "with --restarts: prints the hosts, HOST:SLOTS or HOST a line; asked once a second", "",
+       SetText<&Options::discovery>},
       {"--oversubscribe", Kind::kFlag, "", kWhere, "more ranks than slots, up to max_slots",
        "false", SetFlag<&Options::oversubscribe>},
       {"--config", Kind::kValue, "FILE", kWhere,
@@ -254,6 +263,10 @@ const std::vector<OptionRow>& OptionTable() {
       {"--log-level", Kind::kValue, "error|warning|info", kLibrary, "how much the library says",
        "warning", SetKnob, "log_level"},
 
+      {"--inject", Kind::kValue, "FAULTS", kLimits,
+       "make faults on purpose, to see what the job does: 'kill rank 1 at step 7; drop host h2 at "
+       "20s'",
+       "", SetText<&Options::inject>},
       {"--timeout", Kind::kValue, "SECONDS", kLimits, "end the job after this time, with code 124",
        "", SetNumber<&Options::timeout_s, 1, kMaxSeconds>},
       {"--start-timeout", Kind::kValue, "SECONDS", kLimits,
@@ -262,6 +275,9 @@ const std::vector<OptionRow>& OptionTable() {
       {"--host-timeout", Kind::kValue, "SECONDS", kLimits,
        "end the job when a host was out of reach for this long", "30",
        SetNumber<&Options::host_timeout_s, 4, 100'000>},
+      {"--elastic-timeout", Kind::kValue, "SECONDS", kLimits,
+       "end a job that has waited so long for hosts (--min-np)", "600",
+       SetNumber<&Options::elastic_timeout_s, 1, kMaxSeconds>},
       {"--grace", Kind::kValue, "SECONDS", kLimits,
        "how long ranks that take notices may go on when dtrun is told to end; 0: not at all", "10",
        SetNumber<&Options::grace_s, 0, 1'000'000>},
@@ -356,7 +372,6 @@ bool IsCommon(const OptionRow& row) {
 std::string ReplacementFor(const std::string& spelling) {
   constexpr char kByItself[] = "dtrun chooses the way between hosts by itself (--backend)";
   constexpr char kNoCycle[] = "dtrun has no cycle: it reduces a bucket when the bucket is full";
-  constexpr char kNotElastic[] = "dtrun does not run elastic jobs";
   constexpr char kHosts[] = "say -np N, or -H HOST:SLOTS,... for several hosts";
   static const std::map<std::string, std::string> replacements = {
       {"--gloo", "--launcher local starts the ranks of one host without MPI"},
@@ -376,11 +391,10 @@ std::string ReplacementFor(const std::string& spelling) {
       {"--no-hierarchical-allreduce", kByItself},
       {"--hierarchical-allgather", kByItself},
       {"--binding-args", "--bind pins the ranks"},
-      {"--min-np", kNotElastic},
-      {"--max-np", kNotElastic},
-      {"--min-num-proc", kNotElastic},
-      {"--max-num-proc", kNotElastic},
-      {"--host-discovery-script", kNotElastic},
+      {"--reset-limit", "--restarts N limits how often lost ranks are started again"},
+      {"--slots", "--slots-per-host N is for hosts that are named without a number"},
+      {"--blacklist-cooldown-range",
+       "dtrun tries a lost host again after longer and longer pauses"},
   };
   const auto found = replacements.find(spelling);
   return found == replacements.end() ? "" : found->second;

@@ -65,26 +65,22 @@ std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
   return names;
 }
 
-std::vector<base::HostSlots> AllHosts(const AgentPlan& plan) {
-  std::vector<base::HostSlots> all = plan.hosts;
-  all.insert(all.end(), plan.spares.begin(), plan.spares.end());
-  return all;
-}
-
 }  // namespace
 
 struct HostAgents::Host {
   int number;
   std::string name;
   bool remote;
-  RankRange ranks;
-  int free_slots = 0;  // of a spare host
+  int slots;
+  HostRanks ranks = {};
+  bool is_late = false;      // not of the plan
+  std::string address = {};  // for the other hosts; "": not known
   pid_t process = -1;
   std::unique_ptr<Complaints> complaints = nullptr;
   std::unique_ptr<FrameStream> stream = nullptr;
   Clock::time_point heard = Clock::now();
   Clock::time_point pinged = {};
-  bool ready = false, done = false, gone = false, stopped = false, replaced = false;
+  bool ready = false, done = false, gone = false, stopped = false, forgotten = false;
   std::optional<LaunchError> refusal = std::nullopt;
   HostClock clock = {};
   StoppedHelper stopped_process = {};
@@ -94,20 +90,23 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
     : poller_(poller),
       plan_(std::move(plan)),
       output_(output),
-      survey_(NamesOf(AllHosts(plan_)), plan_.on_this_machine) {
-  const std::vector<base::HostSlots> all = AllHosts(plan_);
-  int first = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const bool is_spare = i >= plan_.hosts.size();
-    hosts_.push_back(std::make_unique<Host>(Host{
-        .number = static_cast<int>(i),
-        .name = all[i].name,
-        .remote = !plan_.on_this_machine[i],
-        .ranks = {first, is_spare ? 0 : all[i].slots},
-        .free_slots = is_spare ? all[i].slots : 0}));
-    first += hosts_.back()->ranks.count;
-    Start(*hosts_.back());
+      survey_(NamesOf(plan_.hosts), plan_.on_this_machine) {
+  int rank = 0;
+  for (size_t i = 0; i < plan_.hosts.size(); ++i) {
+    Host& host = Make(plan_.hosts[i], plan_.on_this_machine[i]);
+    const bool is_spare = i + plan_.spares >= plan_.hosts.size();
+    while (!is_spare && static_cast<int>(host.ranks.size()) < host.slots) host.ranks.insert(rank++);
+    Start(host);
   }
+}
+
+HostAgents::Host& HostAgents::Make(const base::HostSlots& host, bool on_this_machine) {
+  hosts_.push_back(std::make_unique<Host>(Host{
+      .number = static_cast<int>(hosts_.size()),
+      .name = host.name,
+      .remote = !on_this_machine,
+      .slots = host.slots}));
+  return *hosts_.back();
 }
 
 HostAgents::~HostAgents() {
@@ -136,18 +135,19 @@ void HostAgents::Start(Host& host) {
       [this, &host](const Frame& frame) { Hear(host, frame); },
       [this, &host](const std::string& why) { HearEnd(host, why); });
   json ranks = json::array();
-  for (int i = 0; i < host.ranks.count; ++i) ranks.push_back(host.ranks.first + i);
+  for (const int rank : host.ranks) ranks.push_back(rank);
   const json job = {
       {"version", base::kVersion},
       {"job", plan_.job},
       {"host", host.number},
       {"folder", host.remote ? "" : plan_.folder},
-      {"remote_folder", plan_.remote_folder},
+      {"remote_folder",
+       host.is_late ? Text(plan_.remote_folder, '-', host.number) : plan_.remote_folder},
       {"daemon", host.remote ? plan_.daemon : ""},
       {"ranks", ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},
-      {"survey", !survey_.complete()},
+      {"survey", host.is_late ? host.remote : !survey_.complete()},
       {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
       {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0},
       {"secret", plan_.secret},
@@ -157,7 +157,7 @@ void HostAgents::Start(Host& host) {
 }
 
 void HostAgents::Hear(Host& host, const Frame& frame) {
-  if (host.replaced) return;  // the ranks run on another host now
+  if (host.forgotten) return;  // the ranks run on another host now
   host.heard = Clock::now();
   try {
     const auto body = [&] { return json::parse(frame.body); };
@@ -209,7 +209,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
 // When the last host is ready, asks every agent how it reaches the other hosts.
 void HostAgents::HearReady(Host& host, const Frame& frame) {
   host.ready = true;
-  if (survey_.complete()) return;  // all hosts are this machine
+  if (!epoch_.empty()) host.stream->Send({FrameType::kEpoch, -1, epoch_});
+  if (host.is_late && host.remote)
+    host.address = NetworkSurvey::AddressIn(json::parse(frame.body).at("networks"));
+  if (host.is_late || survey_.complete()) return;  // all hosts are this machine
   const json facts = json::parse(frame.body).at("networks");
   if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
   for (const auto& each : hosts_) {
@@ -266,6 +269,7 @@ std::string HostAgents::Silent() const {
 std::string HostAgents::Without(const std::set<std::string>& addresses) const {
   std::vector<std::string> without;
   for (const auto& host : hosts_) {
+    if (host->is_late) continue;
     const auto& own = survey_.hosts()[static_cast<size_t>(host->number)].interfaces;
     const bool known = std::any_of(own.begin(), own.end(), [&](const Interface& interface) {
       return addresses.contains(interface.address);
@@ -317,9 +321,13 @@ std::optional<int64_t> HostAgents::ClockOf(const Host& host) {
   return host.clock.looks() > 0 ? std::optional(host.clock.offset().offset_ns) : std::nullopt;
 }
 
-void HostAgents::SpareLostHost() {
-  reports_.LoseHost(hosts_[lost_host()]->ranks, MonotonicNs());
+std::string HostAgents::ForgetLostHost(bool also_ended) {
+  Host& host = *hosts_[lost_host()];
+  reports_.LoseHost(host.ranks, MonotonicNs(), also_ended);
+  host.forgotten = host.gone = true;
+  host.ranks.clear();
   losses_.pop_front();
+  return host.name;
 }
 
 void HostAgents::TellEnded(int rank) {
@@ -328,49 +336,103 @@ void HostAgents::TellEnded(int rank) {
 
 void HostAgents::BeginEpoch(int epoch, const std::string& why, const std::string& variables) {
   const json body = {{"epoch", epoch}, {"why", why}, {"variables", variables}};
+  epoch_ = body.dump(-1, ' ', false, json::error_handler_t::replace);
   for (const auto& host : hosts_)
-    host->stream->Send(
-        {FrameType::kEpoch, -1, body.dump(-1, ' ', false, json::error_handler_t::replace)});
+    if (host->ready && !host->gone) host->stream->Send({FrameType::kEpoch, -1, epoch_});
 }
 
-void HostAgents::Restart(int rank, const RankCommand& command) {
+void HostAgents::Restart(
+    int rank, const RankCommand& command, const std::vector<std::string>& place) {
   const json body = {
-      {"words", command.words}, {"variables", command.variables}, {"folder", command.folder}};
+      {"words", command.words},
+      {"variables", command.variables},
+      {"folder", command.folder},
+      {"place", place}};
   for (const auto& host : hosts_)
-    if (host->ranks.Contains(rank))
+    if (host->ranks.contains(rank))
       host->stream->Send(
           {FrameType::kRestart, rank, body.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
 
-std::optional<size_t> HostAgents::TakeOver() {
-  const size_t number = lost_host();
-  const RankRange ranks = hosts_[number]->ranks;
-  const auto spare = std::find_if(hosts_.begin(), hosts_.end(), [&](const auto& host) {
-    return host->ready && !host->gone && !host->replaced && host->free_slots >= ranks.count;
-  });
-  if (ranks.count == 0 || spare == hosts_.end()) return std::nullopt;
-  const auto from = static_cast<size_t>(spare - hosts_.begin());
-  reports_.LoseHost(ranks, MonotonicNs(), /*also_ended=*/true);
-  hosts_[number]->replaced = hosts_[number]->gone = true;
-  hosts_[number]->ranks.count = 0;
-  std::swap(hosts_[number], hosts_[from]);
-  Host& host = *hosts_[number];
-  host.number = static_cast<int>(number);
-  host.ranks = ranks;
-  host.free_slots = 0;
-  json taken = json::array();
-  for (int i = 0; i < ranks.count; ++i) taken.push_back(ranks.first + i);
-  host.stream->Send({FrameType::kTakeOver, -1, json{{"host", number}, {"ranks", taken}}.dump()});
-  losses_.pop_front();
-  return from;
+void HostAgents::SignalRank(int rank, int signal) {
+  for (const auto& host : hosts_)
+    if (host->ranks.contains(rank) && IsUsable(*host))
+      host->stream->Send({FrameType::kFault, rank, json{{"signal", signal}}.dump()});
 }
 
-bool HostAgents::ForgetLostSpare() {
-  Host& host = *hosts_[lost_host()];
-  if (host.free_slots == 0) return false;
-  host.replaced = host.gone = true;
-  losses_.pop_front();
-  return true;
+void HostAgents::Add(const base::HostSlots& host, bool on_this_machine) {
+  Host& added = Make(host, on_this_machine);
+  added.is_late = true;
+  Start(added);
+}
+
+std::vector<std::pair<std::string, std::string>> HostAgents::TakeRefusals() {
+  std::vector<std::pair<std::string, std::string>> refusals;
+  for (const auto& host : hosts_) {
+    if (!host->is_late || !host->refusal) continue;
+    refusals.emplace_back(host->name, host->refusal->what());
+    host->refusal.reset();
+    host->forgotten = host->gone = true;
+  }
+  return refusals;
+}
+
+// The agent ends all processes of its host when its channel ends.
+void HostAgents::Drop(const std::string& name, const std::string& why) {
+  for (const auto& host : hosts_) {
+    if (host->name != name || !IsUsable(*host)) continue;
+    host->gone = true;
+    host->stream->Send({FrameType::kEnd, -1, json{{"flights", false}, {"traces", false}}.dump()});
+    losses_.push_back({static_cast<size_t>(host->number), why});
+  }
+}
+
+bool HostAgents::IsUsable(const Host& host) { return !host.gone && !host.refusal; }
+
+bool HostAgents::Uses(const std::string& name) const {
+  return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& host) {
+    return host->name == name && IsUsable(*host);
+  });
+}
+
+std::vector<FreeHost> HostAgents::free_hosts() const {
+  std::vector<FreeHost> free;
+  for (const auto& host : hosts_) {
+    const int slots = host->slots - static_cast<int>(host->ranks.size());
+    if (host->ready && IsUsable(*host) && slots > 0)
+      free.push_back({host->number, host->name, slots});
+  }
+  return free;
+}
+
+int HostAgents::coming_slots() const {
+  int slots = 0;
+  for (const auto& host : hosts_)
+    if (!host->ready && IsUsable(*host)) slots += host->slots;
+  return slots;
+}
+
+void HostAgents::Assign(int rank, int host) {
+  hosts_[static_cast<size_t>(host)]->ranks.insert(rank);
+}
+
+std::vector<std::string> HostAgents::names() const {
+  std::vector<std::string> names;
+  for (const auto& host : hosts_)
+    if (IsUsable(*host)) names.push_back(host->name);
+  return names;
+}
+
+const std::string& HostAgents::name(int host) const {
+  return hosts_[static_cast<size_t>(host)]->name;
+}
+
+const std::string& HostAgents::address(int host) const {
+  return hosts_[static_cast<size_t>(host)]->address;
+}
+
+void HostAgents::SetAddresses(const std::vector<std::string>& addresses) {
+  for (size_t i = 0; i < addresses.size(); ++i) hosts_[i]->address = addresses[i];
 }
 
 void HostAgents::AskProgress() {
@@ -422,6 +484,7 @@ void HostAgents::End(LastWords wanted) {
   ending_ = true;
   trace_folder_ = std::move(wanted.trace_folder);
   for (const auto& host : hosts_) {
+    if (host->is_late && !host->ready) host->gone = true;
     const bool traces = host->remote && !trace_folder_.empty();
     const json body = {{"flights", wanted.flights}, {"traces", traces}};
     host->stream->Send({FrameType::kEnd, -1, body.dump()});

@@ -23,6 +23,7 @@
 #include "launcher/output/output.h"
 #include "launcher/protocol/agent_connection.h"
 #include "launcher/protocol/exit_record.h"
+#include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/poller.h"
 
@@ -36,9 +37,9 @@ struct AgentPlan {
   std::string folder;                     ///< of the job, on this machine
   std::string remote_folder = {};         ///< random name of the job's folder on other hosts
   std::string daemon = {};                ///< path of the engine's daemon on other hosts; "": none
-  std::vector<base::HostSlots> hosts;     ///< with ranks
-  std::vector<base::HostSlots> spares;    ///< after them: hosts without ranks, with free slots
-  std::vector<bool> on_this_machine;      ///< by host, the spares after the others
+  std::vector<base::HostSlots> hosts;     ///< with the ranks in order, then the spares
+  size_t spares = 0;                      ///< that many of the hosts have free slots and no ranks
+  std::vector<bool> on_this_machine;      ///< by host
   std::string program;                    ///< path of the ranks' program
   std::string cwd;
   bool stdin_to_rank_0 = false;
@@ -47,16 +48,25 @@ struct AgentPlan {
   bool restarts = false;    ///< lost ranks are started again
 };
 
+/// A host with room for ranks.
+struct FreeHost {
+  int number;
+  std::string name;
+  int slots;  ///< free
+};
+
 /// The agents of a job's hosts, seen from dtrun. Starts the agents, gathers their reports about
-/// hosts and ranks, and tells them to end the job.
+/// hosts and ranks, and tells them to end the job. Hosts are numbered from 0 as they come, and keep
+/// their numbers.
 class HostAgents {
  public:
   /// Writes the output of the ranks to `output`. Throws LaunchError kInternal.
   HostAgents(Poller& poller, AgentPlan plan, Output& output);
   ~HostAgents();
 
-  /// Whether all hosts are ready for their ranks. Throws LaunchError for the first host that cannot
-  /// become ready: kUnavailable if the host cannot be reached, otherwise the error of its agent.
+  /// Whether all hosts of the plan are ready for their ranks. Throws LaunchError for the first that
+  /// cannot become ready: kUnavailable if the host cannot be reached, otherwise the error of its
+  /// agent.
   bool Ready() const;
   /// The networks of the hosts, by host. The entries are empty if all hosts are this machine.
   const std::vector<HostNetworks>& networks() const { return survey_.hosts(); }
@@ -76,8 +86,9 @@ class HostAgents {
   std::string SilentAtEnd() const;
   /// The number of the first lost host. Requires a lost host (`lost()` is not "").
   size_t lost_host() const { return losses_.front().host; }
-  /// Removes the first lost host: the job goes on without its ranks.
-  void SpareLostHost();
+  /// Removes the first lost host: the job goes on without its ranks. `also_ended`: counts also
+  /// those of its ranks as lost that had failed and were to be started again. Returns its name.
+  std::string ForgetLostHost(bool also_ended = false);
   /// Whether a host has missed several pings. The reports about its ranks may then be out of date.
   bool SomeHostIsSilent() const;
   /// Continues the processes of agents, or the ssh processes that lead to them, if a signal has
@@ -92,14 +103,32 @@ class HostAgents {
     std::vector<std::string> words, variables;  ///< the variables as NAME=value
     std::string folder;
   };
-  /// Starts `rank`, which has ended, again on its host.
-  void Restart(int rank, const RankCommand& command);
-  /// Gives the ranks of the first lost host to a spare host that runs and has enough slots. Returns
-  /// its number; nullopt: there is none. The ranks count as lost with their host. From then on, the
-  /// spare host has the number of the lost host.
-  std::optional<size_t> TakeOver();
-  /// Forgets the first lost host if it is an unused spare; false: it is not.
-  bool ForgetLostSpare();
+  /// Starts `rank`, which does not run, on its host. `place` (NAME=value) has the variables of the
+  /// rank that change from start to start.
+  void Restart(int rank, const RankCommand& command, const std::vector<std::string>& place);
+
+  /// Sends a signal to the program of a rank, as a fault on purpose (--inject).
+  void SignalRank(int rank, int signal);
+
+  /// Starts the agent of one more host, with free slots. If that fails, the job goes on.
+  void Add(const base::HostSlots& host, bool on_this_machine);
+  /// Why hosts that were added cannot be used, by name. Each is returned once.
+  std::vector<std::pair<std::string, std::string>> TakeRefusals();
+  /// Ends the processes of host `name` and counts the host as lost, because of `why`.
+  void Drop(const std::string& name, const std::string& why);
+  /// Whether host `name` has an agent that runs or is being started.
+  bool Uses(const std::string& name) const;
+  /// The ready hosts with free slots, and the free slots of hosts that are not ready yet.
+  std::vector<FreeHost> free_hosts() const;
+  int coming_slots() const;
+  /// Gives `rank` to a host that has a free slot. It is no other host's.
+  void Assign(int rank, int host);
+  /// The hosts that run or are being started.
+  std::vector<std::string> names() const;
+  const std::string& name(int host) const;
+  /// The address of a host for the other hosts; "": not known.
+  const std::string& address(int host) const;
+  void SetAddresses(const std::vector<std::string>& addresses);
 
   /// Tells host 0 that `rank`, on any host, has ended: EndedNote of base/launch_env.h.
   void TellEnded(int rank);
@@ -117,7 +146,7 @@ class HostAgents {
 
   /// Tells the ranks that the job is going to end. `answers` counts their answers since then.
   void GiveNotice();
-  NoticeAnswers answers() const { return reports_.answers(); }
+  NoticeAnswers answers() const { return reports_.answers(MonotonicNs()); }
 
   /// Sends SIGTERM to the programs of all ranks. Their wrappers go on, so the engine does not see
   /// the programs end.
@@ -164,6 +193,8 @@ class HostAgents {
   struct Host;
 
   void Start(Host& host);
+  Host& Make(const base::HostSlots& host, bool on_this_machine);
+  static bool IsUsable(const Host& host);
   void SendToAll(FrameType type);
   void Hear(Host& host, const Frame& frame);
   void HearReady(Host& host, const Frame& frame);
@@ -189,6 +220,7 @@ class HostAgents {
   std::map<int, uint64_t> traced_bytes_;  // by rank
   std::chrono::steady_clock::time_point traced_ = {};
   bool ending_ = false, paused_ = false;
+  std::string epoch_;  // the body of the last kEpoch frame; "": none
 };
 
 }  // namespace dtrun::launcher

@@ -34,6 +34,9 @@ Interruption::Step Interruption::OnTime(const NoticeAnswers& answers, Time now) 
         phase_ = Phase::kGrace;
         return OnTime(answers, now);
       }
+      // A user who types Ctrl-C wants no delay.
+      if (answers.starting > 0 && signal_ != SIGINT && now - signalled_ < kStartTime)
+        return Step::kNone;
       return answers.awaited == 0 || now - signalled_ >= kAnswerTime ? Terminate(now) : Step::kNone;
     case Phase::kGrace: return now - signalled_ >= grace_ ? Terminate(now) : Step::kNone;
     case Phase::kTerminated: return now >= kill_by_ ? Step::kKill : Step::kNone;

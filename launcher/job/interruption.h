@@ -13,8 +13,9 @@ namespace dtrun::launcher {
 
 /// The answers of the ranks to an early notice.
 struct NoticeAnswers {
-  int awaited = 0;  ///< running ranks that have not answered
-  int takers = 0;   ///< ranks with a program that takes notices
+  int awaited = 0;   ///< running ranks that have not answered
+  int takers = 0;    ///< ranks with a program that takes notices
+  int starting = 0;  ///< other ranks whose program has just started: it may take notices soon
 };
 
 /// The steps by which a signal to dtrun ends a job: an early notice to the ranks, a grace time,
@@ -31,6 +32,7 @@ class Interruption {
 
   static constexpr std::chrono::milliseconds kSameSignal{200};
   static constexpr std::chrono::seconds kAnswerTime{1};  ///< silent ranks take no notices
+  static constexpr std::chrono::seconds kStartTime{3};   ///< a program is starting for so long
   static constexpr std::chrono::seconds kKillAfter{10};
 
   /// `grace` 0: no notice.

@@ -45,7 +45,7 @@ void JobResults::WriteMetrics(const HostAgents& agents) {
     ranks.at(static_cast<size_t>(record.rank)).running = record.pid > 0 && record.time_ns == 0;
   for (const base::FlightProgress& progress : agents.progress())
     ranks.at(static_cast<size_t>(progress.rank)).progress = progress;
-  metrics_->Replace(OpenMetricsText(ranks, hosts_));
+  metrics_->Replace(OpenMetricsText(ranks, hosts_, job_));
 }
 
 void JobResults::WriteTimeline(

@@ -10,6 +10,7 @@
 #include "launcher/job/host_agents.h"
 #include "launcher/plan/job_options.h"
 #include "launcher/report/job_story.h"
+#include "launcher/report/progress_report.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/user_files.h"
 
@@ -21,6 +22,12 @@ class JobResults {
  public:
   /// Throws LaunchError kNoResult for a file that cannot be written.
   JobResults(const Options& options, std::vector<base::HostSlots> hosts);
+
+  /// The hosts of the ranks from now on.
+  void SetHosts(std::vector<base::HostSlots> hosts) { hosts_ = std::move(hosts); }
+
+  /// The changes of a job with --restarts.
+  void SetJob(const JobMetrics& job) { job_ = job; }
 
   /// Whether flight records are wanted even if the job succeeds.
   bool wants_flights() const { return flights_.has_value(); }
@@ -49,6 +56,7 @@ class JobResults {
   void WriteTimeline(const JobStory& story, const HostAgents& agents, const TracePlaces& traces);
 
   std::vector<base::HostSlots> hosts_;
+  std::optional<JobMetrics> job_;
   std::optional<ResultFile> flights_, timeline_;
   std::optional<ReplacedFile> metrics_;
   bool timeline_is_empty_ = false;

@@ -18,13 +18,14 @@
 #include "base/text.h"
 #include "launcher/engines/engine_messages.h"
 #include "launcher/hosts/hosts.h"
+#include "launcher/job/elastic_ranks.h"
+#include "launcher/job/fault_injector.h"
 #include "launcher/job/host_agents.h"
 #include "launcher/job/interruption.h"
 #include "launcher/job/job_results.h"
 #include "launcher/job/job_terminal.h"
 #include "launcher/job/lost_workers.h"
 #include "launcher/job/rank_watch.h"
-#include "launcher/job/recovery.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/output/output.h"
 #include "launcher/plan/job_plan.h"
@@ -91,6 +92,7 @@ class Job {
 
   int Run() {
     agents_.emplace(poller_, AgentsPlan(), output_);
+    ranks_.emplace(poller_, options_, plan_, *agents_, Say);
     pause_.emplace(*agents_);
     WaitForHosts();
     if (supervisor_.interruption() == 0) {
@@ -112,8 +114,8 @@ class Job {
         .folder = folder_.path(),
         .remote_folder = plan_.call.remote_folder,
         .daemon = plan_.call.engine->Daemon(plan_.call),
-        .hosts = plan_.call.placement,
-        .spares = plan_.spares,
+        .hosts = AllHosts(),
+        .spares = plan_.spares.size(),
         .on_this_machine = OnThisMachine(AllHosts()),
         .program = plan_.call.program.front(),
         .cwd = std::filesystem::current_path(ignored),
@@ -147,6 +149,7 @@ class Job {
       if (options_.verbose) Say(reason);
     argv_ = plan_.call.engine->Argv(plan_.call);
     plan_.call.engine->Prepare(plan_.call, plan_.environment);
+    if (plan_.call.restarts) ranks_->Begin();
   }
 
   // Waits for events. The time limits do not count time in which the job is stopped.
@@ -186,17 +189,42 @@ class Job {
            Text("ended after ", options_.timeout_s, " s (--timeout)")});
     while (!agents_->lost().empty() && CanSpareHost()) {
       Say(agents_->lost() + "; the job goes on without its workers (--ps)");
-      agents_->SpareLostHost();
+      agents_->ForgetLostHost();
     }
-    while (!agents_->lost().empty() && ReplaceLostHost()) continue;
+    if (Recovers()) ranks_->ReplaceLostHosts();
     if (!agents_->lost().empty())
       End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()}, kWithoutHost);
     const auto now = std::chrono::nanoseconds(Clock::now().time_since_epoch());
-    if (const auto late = JudgeLate(agents_->records(), plan_.call.placement, grace_, now.count()))
-      End(*late);
+    const std::vector<ExitRecord> records = ranks_->recovery().OfMembers(agents_->records());
+    if (const auto late = JudgeLate(records, ranks_->names(), grace_, now.count())) End(*late);
     CareForWorkers();
     Recover();
     WatchRanks();
+  }
+
+  // A rank that is lost in the grace time is started again too: the others cannot save without it.
+  bool Recovers() const {
+    const bool goes_on = supervisor_.interruption() == 0 || supervisor_.in_grace();
+    return plan_.call.restarts && !ended_ && goes_on;
+  }
+
+  // Starts lost ranks again (--restarts). The engine goes on until dtrun tells it to end.
+  void Recover() {
+    if (!Recovers()) return;
+    std::optional<Verdict> end = ranks_->Tick();
+    const Recovery& recovery = ranks_->recovery();
+    results_.SetJob(JobMetricsOf(recovery.losses(), recovery.ranks(), MonotonicNs()));
+    if (ranks_->TakeChange()) {
+      const std::vector<base::HostSlots> names = ranks_->names();
+      output_.SetHosts(names);
+      results_.SetHosts(names);
+      rank_watch_ = RankWatch(names, ranks_->recovery().places().members());
+    }
+    if (!end) return;
+    const bool saved =
+        HaveSaved(recovery.OfMembers(agents_->records()), recovery.ranks(), supervisor_.in_grace());
+    if (end->exit_code == 0 && saved) end = PreemptedVerdict();
+    End(*std::move(end), kWithoutHost);
   }
 
   // Warns of a job that would wait for ever, then ends it.
@@ -207,79 +235,13 @@ class Job {
           ") was stopped by a signal from outside; dtrun continued the process"));
     agents_->ContinueStopped();
     if (options_.servers > 0 || ended_ || supervisor_.interruption() != 0) return;
-    if (agents_->SomeHostIsSilent()) return;
-    const std::vector<ExitRecord> records = agents_->records();
+    if (agents_->SomeHostIsSilent() || ranks_->recovery().is_paused()) return;
+    const std::vector<ExitRecord> records = ranks_->recovery().OfMembers(agents_->records());
     if (auto verdict = rank_watch_.Judge(records, MonotonicNs())) return End(*std::move(verdict));
     const bool engine_may_end = !plan_.call.restarts;
     if (engine_may_end && rank_watch_.EngineHangs(records, MonotonicNs()))
       return EndHangingEngine(records);
     for (const std::string& line : rank_watch_.Warnings(records, MonotonicNs())) Say(line);
-  }
-
-  // A spare host takes the ranks of the first lost host. Returns false if there is none.
-  bool ReplaceLostHost() {
-    if (!plan_.call.restarts || ended_ || supervisor_.interruption() != 0) return false;
-    const std::string lost = agents_->lost();
-    const size_t number = agents_->lost_host();
-    if (agents_->ForgetLostSpare()) {
-      Say(lost + "; the host was a spare");
-      return true;
-    }
-    const std::optional<size_t> spare = agents_->TakeOver();
-    if (!spare) return false;
-    std::vector<base::HostSlots>& hosts = plan_.call.placement;
-    const std::string name = plan_.spares[*spare - hosts.size()].name;
-    Say(Text(lost, "; spare host ", name, " takes its ranks"));
-    std::swap(plan_.spares[*spare - hosts.size()].name, hosts[number].name);
-    if (plan_.addresses.size() > *spare)
-      std::swap(plan_.addresses[*spare], plan_.addresses[number]);
-    Recover();  // names the lost host
-    recovery_.SetHosts(hosts);
-    rank_watch_ = RankWatch(hosts);
-    return true;
-  }
-
-  // The variables of the launch that a spare host has changed.
-  std::string EpochVariables() const {
-    std::string lines;
-    for (const auto& [name, value] : base::WriteLaunchEnv({.hosts = plan_.call.placement}))
-      if (name == base::LaunchHosts()) lines += Text(name, '=', value, '\n');
-    const std::string& first = plan_.addresses.empty() ? "" : plan_.addresses.front();
-    if (plan_.chooses_master_address && !first.empty())
-      lines += Text(kMasterAddress, '=', first, '\n');
-    return lines;
-  }
-
-  HostAgents::RankCommand CommandOf(int rank) const {
-    HostAgents::RankCommand command = {
-        .words = {plan_.call.wrapper}, .variables = {}, .folder = ""};
-    Append(command.words, MarkWords(plan_.call.program));
-    Variables variables;
-    for (const std::string& name : plan_.call.exported)
-      if (Has(plan_.environment, name)) Set(variables, name, ValueOf(plan_.environment, name));
-    for (const std::string& line : base::Split(EpochVariables(), '\n'))
-      if (!line.empty()) Set(variables, NameOf(line), line.substr(line.find('=') + 1));
-    for (const auto& [name, value] : base::WriteLaunchEnv({.hosts = {{"", 1}}, .rank = rank}))
-      if (name == base::LaunchRank()) Set(variables, name, value);
-    command.variables = std::move(variables);
-    std::error_code ignored;
-    command.folder = std::filesystem::current_path(ignored);
-    return command;
-  }
-
-  // Starts lost ranks again (--restarts). The engine goes on until dtrun tells it to end.
-  void Recover() {
-    if (!plan_.call.restarts || ended_ || supervisor_.interruption() != 0) return;
-    const std::vector<ExitRecord> records = agents_->records();
-    Recovery::Orders orders = recovery_.Update(records, MonotonicNs());
-    for (const std::string& line : orders.lines) Say(line);
-    if (orders.epoch)
-      agents_->BeginEpoch(orders.epoch->number, orders.epoch->why, EpochVariables());
-    for (const int rank : orders.restart) agents_->Restart(rank, CommandOf(rank));
-    if (!orders.end) return;
-    const bool saved = HaveSaved(records, base::RankCount(plan_.call.placement), false);
-    if (orders.end->exit_code == 0 && saved) orders.end = PreemptedVerdict();
-    End(*std::move(orders.end), kWithoutHost);
   }
 
   static Verdict PreemptedVerdict() {
@@ -353,13 +315,15 @@ class Job {
     if (results_.wants_traces()) agents_->LookAtClocks();
     if (options_.progress) progress_.emplace(*agents_, output_);
     if (options_.stdin_to_rank_0) ReadInput();
+    if (!plan_.faults.empty()) injector_.emplace(plan_.faults, Clock::now());
     while (!supervisor_.ended()) {
-      Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
+      Wait(Pause());
       Interrupt();
       if (supervisor_.ranks_terminate() && agents_->running() == 0) supervisor_.EndProcess();
       if (input_) input_->Tick();
       agents_->Beat();
       CheckTime();
+      if (injector_) MakeFaults();
       CareForOutput();
       if (progress_) progress_->Tick(Clock::now());
       results_.Tick(Clock::now(), *agents_);
@@ -372,6 +336,27 @@ class Job {
     events_ = messages_->events();
     messages_.reset();
     folder_.SetUser(0);
+  }
+
+  milliseconds Pause() const {
+    milliseconds pause = output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500);
+    if (injector_) pause = std::min(pause, injector_->Pause(Clock::now()));
+    return pause;
+  }
+
+  void MakeFaults() {
+    if (ended_ || supervisor_.interruption() != 0) return;
+    for (const FaultInjector::Action& action : injector_->Take(Clock::now(), agents_->progress())) {
+      if (!action.fault.empty()) {
+        Say("--inject: " + action.fault);
+        story_.injected.push_back(action.fault);
+      }
+      if (action.signal != 0)
+        agents_->SignalRank(action.rank, action.signal);
+      else
+        agents_->Drop(action.host, Text("host ", action.host, " was lost: --inject dropped it"));
+    }
+    if (injector_->wants_progress()) agents_->AskProgress();
   }
 
   void ReadInput() {
@@ -411,20 +396,31 @@ class Job {
     }
   }
 
+  // Reports are never to be read without it.
+  void SayInjected() const {
+    const size_t count = story_.injected.size();
+    if (count > 0)
+      Say(Text(count, count == 1 ? " fault was" : " faults were", " made on purpose (--inject)"));
+  }
+
   Verdict Judge() const {
     const int status = supervisor_.wait_status();
     std::vector<ExitRecord> counted = story_.records;
     const auto spared = std::erase_if(counted, [](const auto& record) { return record.spared; });
-    const int ranks = base::RankCount(plan_.call.placement) - static_cast<int>(spared);
+    const int ranks = plan_.call.restarts
+                          ? ranks_->recovery().ranks()
+                          : base::RankCount(plan_.call.placement) - static_cast<int>(spared);
     if (status == 0 && !ended_ && HaveSaved(counted, ranks, supervisor_.in_grace()))
       return PreemptedVerdict();
+    if (ended_ && ended_->exit_code == static_cast<int>(ExitCode::kPreempted)) return *ended_;
     if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
     if (supervisor_.interruption() != 0)
       return {
           128 + supervisor_.interruption(),
           Text("ended by ", SignalName(supervisor_.interruption()))};
     if (ended_) return *ended_;
-    if (spared > 0 && lost_workers_.AllDone(story_.records)) return {0, "", -1, true};
+    if (options_.servers > 0 && spared > 0 && lost_workers_.AllDone(story_.records))
+      return {0, "", -1, true};
     // A signal killed mpirun: no rank is the culprit.
     if (WIFSIGNALED(status))
       return {
@@ -441,7 +437,7 @@ class Job {
     const EngineEnd engine = plan_.call.engine->Explain(engine_code, plan_.call.placement, events_);
     const int daemon_host = HostOfDaemon(engine.daemon, OnThisMachine(plan_.call.placement));
     const Verdict verdict =
-        JudgeFailure(story_.records, engine_code, plan_.call.placement, engine, daemon_host);
+        JudgeFailure(story_.records, engine_code, story_.hosts, engine, daemon_host);
     const std::string lost = agents_->lost().empty() ? agents_->lost_at_end() : agents_->lost();
     const ExitRecord* culprit = RecordOf(story_, verdict.culprit);
     const bool killed = culprit != nullptr && culprit->end == RankEnd::kSignaled;
@@ -455,10 +451,10 @@ class Job {
   int Report() {
     if (supervisor_.interruption() == 0 && (!ended_ || ended_->exit_code == 0))
       for (const std::string& line : lost_workers_.AtEnd(agents_->records())) Say(line);
-    story_.records = lost_workers_.Mark(agents_->records());
+    story_.records = ranks_->recovery().Mark(lost_workers_.Mark(agents_->records()));
     story_.servers = options_.servers;
-    story_.losses = recovery_.losses();
-    story_.hosts = plan_.call.placement;
+    story_.losses = ranks_->recovery().losses();
+    story_.hosts = ranks_->names();
     story_.flights = agents_->flights();
     story_.progress = agents_->progress();
     if (options_.verbose) SaySteps();
@@ -469,6 +465,7 @@ class Job {
     const bool hidden = culprit >= 0 && !output_.ShowsEndOf(culprit);
     for (const std::string& line : FailureLines(story_, hidden)) Say(line);
     if (const std::string line = LossLine(story_, MonotonicNs()); !line.empty()) Say(line);
+    SayInjected();
     if (const std::string error = output_.stream_error(); !error.empty()) FailFor(error);
     if (!output_.file_error().empty())
       FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));
@@ -513,16 +510,16 @@ class Job {
   JobResults results_;
   LostWorkers lost_workers_{options_.servers, plan_.call.placement};
   std::optional<HostAgents> agents_;
+  std::optional<ElasticRanks> ranks_;
   std::optional<EngineMessages> messages_;
   std::optional<ProgressDisplay> progress_;
   std::optional<JobPause> pause_;
   std::optional<JobInput> input_;
+  std::optional<FaultInjector> injector_;
   Clock::time_point start_by_ = After(options_.start_timeout_s);
   Clock::time_point end_by_ = After(options_.timeout_s);
   Clock::time_point all_done_by_ = Clock::time_point::max();
   RankWatch rank_watch_{plan_.call.placement};
-  Recovery recovery_{
-      options_.restarts, plan_.call.placement, std::chrono::seconds(options_.start_timeout_s)};
   std::string events_;            // of the engine
   std::set<int> told_;            // ended ranks that the first host knows of
   std::optional<Verdict> ended_;  // why dtrun itself ended the job

@@ -41,15 +41,15 @@ base::StepTotals StepsOf(const json& told) {
 
 }  // namespace
 
-void CheckRank(const Frame& frame, const RankRange& ranks) {
-  if (!ranks.Contains(frame.rank))
+void CheckRank(const Frame& frame, const HostRanks& ranks) {
+  if (!ranks.contains(frame.rank))
     Refuse(Text(
-        "found rank ", frame.rank, "; expected a rank from ", ranks.first, " to ",
-        ranks.first + ranks.count - 1));
+        "found rank ", frame.rank,
+        "; expected one of the host's ranks: ", base::RankRanges({ranks.begin(), ranks.end()})));
 }
 
 void RankReports::Hear(
-    const Frame& frame, const RankRange& ranks, int64_t now_ns, std::optional<int64_t> clock_ns) {
+    const Frame& frame, const HostRanks& ranks, int64_t now_ns, std::optional<int64_t> clock_ns) {
   try {
     switch (frame.type) {
       case FrameType::kStarted: {
@@ -78,7 +78,7 @@ void RankReports::Hear(
       // The folder of flight records may hold other files, so a wrong rank is not the agent's
       // error.
       case FrameType::kFlight:
-        if (ranks.Contains(frame.rank)) HearFlight(frame);
+        if (ranks.contains(frame.rank)) HearFlight(frame);
         break;
       case FrameType::kProgress: HearProgress(frame, ranks); break;
       default: break;
@@ -128,8 +128,8 @@ void RankReports::HearEnd(const Frame& frame, int64_t now_ns, std::optional<int6
   if (body.contains("facts")) record.facts = EndFactsOf(body.at("facts"));
 }
 
-void RankReports::LoseHost(const RankRange& ranks, int64_t now_ns, bool also_ended) {
-  for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
+void RankReports::LoseHost(const HostRanks& ranks, int64_t now_ns, bool also_ended) {
+  for (const int rank : ranks) {
     ExitRecord& record = RecordOf(rank);
     const bool failed = HasFailed(record) || IsGone(record);
     if (record.time_ns > 0 && !(also_ended && failed)) continue;
@@ -146,7 +146,7 @@ void RankReports::HearFlight(const Frame& frame) {
   if (flight && flight->rank == frame.rank) flights_[frame.rank] = std::move(*flight);
 }
 
-void RankReports::HearProgress(const Frame& frame, const RankRange& ranks) {
+void RankReports::HearProgress(const Frame& frame, const HostRanks& ranks) {
   for (const json& rank : json::parse(frame.body)) {
     const base::FlightProgress progress = {
         .rank = static_cast<int>(WholeNumber(rank, "rank", INT32_MIN, INT32_MAX)),
@@ -154,7 +154,7 @@ void RankReports::HearProgress(const Frame& frame, const RankRange& ranks) {
         .examples = static_cast<uint64_t>(WholeNumber(rank, "examples", 0, INT64_MAX)),
         .waited_ns = WholeNumber(rank, "waited_ns", 0, INT64_MAX),
         .reduced = StepsOf(rank.at("reduced"))};
-    if (!ranks.Contains(progress.rank)) continue;
+    if (!ranks.contains(progress.rank)) continue;
     new_progress_.push_back(progress);
     progress_[progress.rank] = progress;
   }
@@ -197,11 +197,17 @@ std::vector<base::FlightProgress> RankReports::progress() const {
   return progress;
 }
 
-NoticeAnswers RankReports::answers() const {
+NoticeAnswers RankReports::answers(int64_t now_ns) const {
   NoticeAnswers answers;
+  const int64_t recently = now_ns - std::chrono::nanoseconds(Interruption::kStartTime).count();
   for (const auto& [rank, takes] : takes_notices_) answers.takers += takes ? 1 : 0;
   for (const ExitRecord& record : records_)
     answers.awaited += record.time_ns == 0 && takes_notices_.count(record.rank) == 0 ? 1 : 0;
+  for (const ExitRecord& record : records_) {
+    const auto takes = takes_notices_.find(record.rank);
+    const bool is_deaf = takes == takes_notices_.end() || !takes->second;
+    answers.starting += record.time_ns == 0 && is_deaf && record.start_ns > recently ? 1 : 0;
+  }
   return answers;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/flight_record.h"
@@ -13,13 +14,8 @@
 
 namespace dtrun::launcher {
 
-/// The ranks [first, first + count) of one host.
-struct RankRange {
-  int first = 0;
-  int count = 0;
-
-  bool Contains(int rank) const { return rank >= first && rank - first < count; }
-};
+/// The ranks of one host.
+using HostRanks = std::set<int>;
 
 /// The agents' reports about the ranks. An agent may report only ranks of its own host. A frame
 /// about another rank is refused, or ignored if it holds a flight record or progress. Pure.
@@ -30,12 +26,12 @@ class RankReports {
   /// clock of the agent's host is ahead of this host's; nullopt: not known. Throws LaunchError
   /// kInternal for a frame that contradicts protocol/frame.h.
   void Hear(
-      const Frame& frame, const RankRange& ranks, int64_t now_ns,
+      const Frame& frame, const HostRanks& ranks, int64_t now_ns,
       std::optional<int64_t> clock_ns = std::nullopt);
 
   /// Marks the running ranks among these as ended with their host: no more reports will come.
   /// `also_ended`: marks also those that have failed, because they could have been started again.
-  void LoseHost(const RankRange& ranks, int64_t now_ns, bool also_ended = false);
+  void LoseHost(const HostRanks& ranks, int64_t now_ns, bool also_ended = false);
 
   /// The records of all ranks whose wrappers have connected to an agent.
   std::vector<ExitRecord> records() const;
@@ -49,14 +45,14 @@ class RankReports {
   std::vector<base::FlightProgress> progress() const;
 
   /// The answers to notices since ForgetAnswers.
-  NoticeAnswers answers() const;
+  NoticeAnswers answers(int64_t now_ns) const;
   void ForgetAnswers() { takes_notices_.clear(); }
 
  private:
   void HearEnd(const Frame& frame, int64_t now_ns, std::optional<int64_t> clock_ns);
   void HearState(const Frame& frame, int64_t now_ns);
   void HearFlight(const Frame& frame);
-  void HearProgress(const Frame& frame, const RankRange& ranks);
+  void HearProgress(const Frame& frame, const HostRanks& ranks);
   ExitRecord& RecordOf(int rank);
 
   std::vector<ExitRecord> records_;
@@ -67,7 +63,7 @@ class RankReports {
 };
 
 /// Throws LaunchError kInternal if the frame is about a rank outside `ranks`.
-void CheckRank(const Frame& frame, const RankRange& ranks);
+void CheckRank(const Frame& frame, const HostRanks& ranks);
 
 }  // namespace dtrun::launcher
 

@@ -28,6 +28,12 @@ const ExitRecord* Find(const std::vector<ExitRecord>& records, int rank) {
 
 }  // namespace
 
+std::set<int> RankWatch::AllOf(const std::vector<base::HostSlots>& hosts) {
+  std::set<int> ranks;
+  for (int rank = 0; rank < base::RankCount(hosts); ++rank) ranks.insert(rank);
+  return ranks;
+}
+
 std::string RankWatch::Name(int rank) const {
   return Text(
       "rank ", rank, " on ", hosts_[static_cast<size_t>(base::HostOfRank(hosts_, rank))].name);
@@ -58,7 +64,7 @@ std::string RankWatch::Waiting(const InitWait& wait, int64_t now_ns) {
 
 RankWatch::InitWait RankWatch::WaitOf(const std::vector<ExitRecord>& records) const {
   InitWait wait;
-  for (int rank = 0; rank < base::RankCount(hosts_); ++rank) {
+  for (const int rank : ranks_) {
     const ExitRecord* record = Find(records, rank);
     if (record == nullptr) {
       wait.absent.push_back(rank);
@@ -171,7 +177,7 @@ bool RankWatch::EngineHangs(const std::vector<ExitRecord>& records, int64_t now_
       failed_ns = record.time_ns;
   }
   const int64_t reacts = kEngineReacts.count() * kSecond;
-  const bool all = ended == static_cast<size_t>(base::RankCount(hosts_));
+  const bool all = ended == ranks_.size();
   return (all && now_ns - Since(last_ns) >= reacts) ||
          (failed_ns > 0 && now_ns - Since(failed_ns) >= reacts);
 }

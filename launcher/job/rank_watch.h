@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,10 @@ class RankWatch {
   /// How long an engine may take to end the other ranks, or itself, after a rank has ended.
   static constexpr std::chrono::seconds kEngineReacts{10};
 
-  explicit RankWatch(std::vector<base::HostSlots> hosts) : hosts_(std::move(hosts)) {}
+  explicit RankWatch(std::vector<base::HostSlots> hosts) : RankWatch(hosts, AllOf(hosts)) {}
+  /// `hosts` may name hosts of ranks that are no longer in the job. `ranks` are those of the job.
+  RankWatch(std::vector<base::HostSlots> hosts, std::set<int> ranks)
+      : hosts_(std::move(hosts)), ranks_(std::move(ranks)) {}
 
   /// Warnings about ranks that others wait for. Each warning is returned once.
   std::vector<std::string> Warnings(const std::vector<ExitRecord>& records, int64_t now_ns);
@@ -56,6 +60,7 @@ class RankWatch {
     int64_t ended_ns = 0;     ///< when the first of them ended
   };
 
+  static std::set<int> AllOf(const std::vector<base::HostSlots>& hosts);
   InitWait WaitOf(const std::vector<ExitRecord>& records) const;
   static std::string Waiting(const InitWait& wait, int64_t now_ns);
   int64_t Since(int64_t ns) const { return std::max(ns, restarted_ns_); }
@@ -65,6 +70,7 @@ class RankWatch {
   std::optional<Verdict> JudgeStopped(const std::vector<ExitRecord>& records, int64_t now_ns) const;
 
   std::vector<base::HostSlots> hosts_;
+  std::set<int> ranks_;
   int64_t restarted_ns_ = 0;
   bool warned_of_init_ = false;
   std::vector<int> warned_of_stopped_;

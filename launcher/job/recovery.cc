@@ -11,6 +11,13 @@
 //    that all ranks have agreed on before Shutdown. Such an end is the end of the job.
 //  - If another rank has called Shutdown, all ranks have done their work. A rank that is lost
 //    afterwards is not needed, except rank 0, which may write results after Shutdown.
+//
+// If the job has a minimum of ranks (--min-np), it may change its size:
+//
+//  - A lost rank that has no host, or no restart left, leaves the job if enough ranks remain.
+//    Otherwise the job is paused: it waits for hosts, in an epoch without members.
+//  - A process on a host that has come is started while the job goes on. When all such processes
+//    wait in Init, a new epoch has them as members. One that fails before leaves the job as it is.
 
 #include "launcher/job/recovery.h"
 
@@ -63,6 +70,8 @@ bool WorkIsDone(const std::vector<ExitRecord>& records) {
   });
 }
 
+std::string InWords(int ranks) { return Text(ranks, ranks == 1 ? " rank" : " ranks"); }
+
 std::string Seconds(int64_t ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(ns) / 1e9);
@@ -77,27 +86,47 @@ std::chrono::milliseconds Recovery::Pause(int vain) {
   return std::min(kFirst * (1 << std::min(vain - 1, 10)), kLongest);
 }
 
+std::vector<ExitRecord> Recovery::OfMembers(const std::vector<ExitRecord>& records) const {
+  std::vector<ExitRecord> members = records;
+  std::erase_if(
+      members, [this](const ExitRecord& record) { return !places_.IsMember(record.rank); });
+  return members;
+}
+
+std::vector<ExitRecord> Recovery::Mark(std::vector<ExitRecord> records) const {
+  for (ExitRecord& record : records)
+    record.spared = record.spared || !places_.IsMember(record.rank);
+  return records;
+}
+
 Recovery::Orders Recovery::Update(const std::vector<ExitRecord>& records, int64_t now_ns) {
   Orders orders;
   if (over_) return orders;
-  std::vector<ExitRecord> lost;
+  std::vector<ExitRecord> members = OfMembers(records), lost;
   for (const ExitRecord& record : records) {
     have_met_ = have_met_ || record.state.joined;
     if (record.time_ns == 0) ranks_[record.rank].starting_ns = 0;
-    if (IsNew(record)) lost.push_back(record);
   }
-  if (recovering_ && WorkIsDone(records)) orders.end = EndAfterWork(records, now_ns);
-  if (!lost.empty() && !orders.end) orders.end = WhyNotRestarted(lost, records);
+  for (const ExitRecord& record : members)
+    if (IsNew(record)) lost.push_back(record);
+  if (recovering_ && WorkIsDone(members)) orders.end = EndAfterWork(members, now_ns);
+  if (!lost.empty() && !orders.end) orders.end = WhyNotRestarted(lost, members);
   if (!lost.empty() && !orders.end) Lose(lost, now_ns, orders);
-  if (!orders.end) orders.end = LeftEarly(records, now_ns);
+  members = OfMembers(records);
+  if (!orders.end) orders.end = LeftEarly(members, now_ns);
   if (!orders.end) orders.end = NotStarted(now_ns);
-  if (!orders.end && AllDone(records)) orders.end = Verdict{0, "", -1, true};
+  if (!orders.end) orders.end = WaitedTooLong(now_ns);
+  if (!orders.end && AllDone(members)) orders.end = Verdict{0, "", -1, true};
   if (orders.end) {
     over_ = true;
     return orders;
   }
+  Resume(now_ns, orders);
+  LoseJoiners(records, now_ns, orders);
+  StartJoiners(records, now_ns);
+  TakeJoiners(records, now_ns, orders);
   RestartDue(now_ns, orders);
-  LookForRecovery(records, now_ns, orders);
+  LookForRecovery(OfMembers(records), now_ns, orders);
   return orders;
 }
 
@@ -106,50 +135,62 @@ bool Recovery::IsNew(const ExitRecord& record) {
   return IsLost(record) && !rank.spared && record.time_ns != rank.handled_ns;
 }
 
+std::string Recovery::RankOnHost(int rank) const {
+  const std::vector<base::HostSlots> names = places_.Names();
+  return Text(
+      "rank ", rank, " on ", names[static_cast<size_t>(base::HostOfRank(names, rank))].name);
+}
+
 std::optional<Verdict> Recovery::NotStarted(int64_t now_ns) const {
   for (const auto& [number, rank] : ranks_)
-    if (rank.starting_ns > 0 && now_ns - rank.starting_ns > start_timeout_.count())
+    if (places_.IsMember(number) && IsLate(rank.starting_ns, now_ns))
       return Verdict{
           static_cast<int>(ExitCode::kUnavailable),
           Text(
-              "rank ", number, " on ",
-              hosts_[static_cast<size_t>(base::HostOfRank(hosts_, number))].name,
-              " had not started again after ",
-              std::chrono::duration_cast<std::chrono::seconds>(start_timeout_).count(),
+              RankOnHost(number), " had not started again after ", StartTimeout(),
               " s (--start-timeout)")};
   return std::nullopt;
 }
 
+bool Recovery::IsLate(int64_t since_ns, int64_t now_ns) const {
+  return since_ns > 0 && now_ns - since_ns > limits_.start_timeout.count();
+}
+
+int64_t Recovery::StartTimeout() const {
+  return std::chrono::duration_cast<std::chrono::seconds>(limits_.start_timeout).count();
+}
+
 std::optional<Verdict> Recovery::WhyNotRestarted(
-    const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& records) {
+    const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members) {
   for (const ExitRecord& record : lost)
-    if (IsFinal(record)) return BlameFor(record, hosts_);
-  const bool work_is_done = WorkIsDone(records);
-  for (const ExitRecord& record : lost)
-    if (work_is_done && record.rank == 0) return BlameFor(record, hosts_);
-  const std::string no_more =
-      restarts_ == 0 ? "" : Text("; --restarts ", restarts_, " allows no further restart");
+    if (IsFinal(record)) return BlameFor(record, places_.Names());
+  const bool work_is_done = WorkIsDone(members);
   for (const ExitRecord& record : lost) {
-    if (work_is_done || TakeRestart(record)) continue;
-    Verdict verdict = BlameFor(FirstCause(lost), hosts_);
-    verdict.message = EndOf(FirstCause(lost), hosts_) + no_more;
-    return verdict;
+    if (work_is_done && record.rank == 0) return BlameFor(record, places_.Names());
+    if (!work_is_done) TakeRestart(record);
+    ranks_[record.rank].spared = work_is_done;
   }
-  for (const ExitRecord& record : lost) ranks_[record.rank].spared = work_is_done;
-  return std::nullopt;
+  const std::set<int> leavers = Leavers(lost);
+  const bool may_wait = HasRestarts() && limits_.min_ranks > 0;
+  if (work_is_done || leavers.empty() || MayLeave(leavers) || may_wait) return std::nullopt;
+  Verdict verdict = BlameFor(FirstCause(lost), places_.Names());
+  verdict.message = EndOf(FirstCause(lost), places_.Names());
+  if (limits_.restarts > 0)
+    verdict.message += Text("; --restarts ", limits_.restarts, " allows no further restart");
+  return verdict;
 }
 
 // The ranks that the last loss has stopped wait in Init, in vain, for those that have ended. Others
 // may still write results after Shutdown.
 std::optional<Verdict> Recovery::EndAfterWork(
-    const std::vector<ExitRecord>& records, int64_t now_ns) const {
+    const std::vector<ExitRecord>& members, int64_t now_ns) const {
   constexpr int64_t kPatience = 5'000'000'000;
-  const bool some_work = std::any_of(records.begin(), records.end(), [&](const auto& record) {
+  const bool some_work = std::any_of(members.begin(), members.end(), [&](const auto& record) {
     const RankState& state = record.state;
     return record.time_ns == 0 && state.joined && state.init_ns == 0 && state.epoch < epoch_;
   });
   if (some_work && now_ns - losses_.back().lost_ns < kPatience) return std::nullopt;
-  const bool first_is_done = std::any_of(records.begin(), records.end(), [](const auto& record) {
+  const bool first_is_done = std::any_of(members.begin(), members.end(), [](const auto& record) {
     return record.rank == 0 && EndedWell(record);
   });
   const std::vector<int>& lost = losses_.back().ranks;
@@ -157,21 +198,50 @@ std::optional<Verdict> Recovery::EndAfterWork(
   return lost_first && !first_is_done ? *blame_ : Verdict{0, "", -1, true};
 }
 
-// Returns false if no restart is left.
-bool Recovery::TakeRestart(const ExitRecord& record) {
+void Recovery::TakeRestart(const ExitRecord& record) {
   if (!std::exchange(recovering_, true)) {
     for (auto& [number, rank] : ranks_) rank.ends = 0;
     losses_.emplace_back().lost_ns = record.time_ns;
     cost_ = 0;
   }
-  if (++ranks_[record.rank].ends <= cost_) return true;
+  if (++ranks_[record.rank].ends <= cost_) return;
   ++cost_;
-  return ++used_ <= restarts_;
+  ++used_;
+}
+
+// The ranks that cannot be started again: no host, or no restart left.
+std::set<int> Recovery::Leavers(const std::vector<ExitRecord>& lost) const {
+  std::set<int> leavers = places_.Homeless();
+  if (!HasRestarts())
+    for (const ExitRecord& record : lost) leavers.insert(record.rank);
+  return leavers;
+}
+
+bool Recovery::MayLeave(const std::set<int>& leavers) const {
+  return limits_.min_ranks > 0 && ranks() - static_cast<int>(leavers.size()) >= limits_.min_ranks;
+}
+
+void Recovery::Leave(const std::set<int>& leavers) {
+  std::set<int> members = places_.members();
+  for (const int number : leavers) {
+    members.erase(number);
+    ranks_[number].restart_at_ns = ranks_[number].starting_ns = 0;
+    ranks_[number].host = Membership::kNoHost;
+    losses_.back().left.push_back(number);
+    places_.Retire(number);
+  }
+  places_.SetMembers(std::move(members));
+}
+
+void Recovery::Begin(const std::string& why, Orders& orders) {
+  for (const int member : places_.members()) places_.Settle(member);
+  losses_.back().epoch = ++epoch_;
+  orders.epoch = Epoch{epoch_, why, is_paused()};
 }
 
 void Recovery::Lose(const std::vector<ExitRecord>& lost, int64_t now_ns, Orders& orders) {
-  const std::string why = EndOf(FirstCause(lost), hosts_);
-  blame_ = BlameFor(FirstCause(lost), hosts_);
+  const std::string why = EndOf(FirstCause(lost), places_.Names());
+  blame_ = BlameFor(FirstCause(lost), places_.Names());
   const bool spared = ranks_[lost.front().rank].spared;
   for (const ExitRecord& record : lost) {
     Rank& rank = ranks_[record.rank];
@@ -181,25 +251,145 @@ void Recovery::Lose(const std::vector<ExitRecord>& lost, int64_t now_ns, Orders&
     rank.vain = again && !Worked(record) ? rank.vain + 1 : 0;
     const std::chrono::nanoseconds pause = Pause(rank.vain);
     rank.restart_at_ns = now_ns + pause.count();
-    losses_.back().ranks.push_back(record.rank);
-    losses_.back().lost_ns = std::min(losses_.back().lost_ns, record.time_ns);
   }
   if (spared) {
     orders.lines.push_back(why + "; all ranks had done their work");
     return;
   }
-  losses_.back().epoch = ++epoch_;
-  if (losses_.back().why.empty()) {
-    losses_.back().why = why;
-    orders.lines.push_back(
-        Text(why, "; the rank is started again (restart ", used_, " of ", restarts_, ")"));
+  Loss& loss = losses_.back();
+  const bool is_first = loss.ranks.empty();
+  for (const ExitRecord& record : lost) {
+    loss.ranks.push_back(record.rank);
+    loss.lost_ns = std::min(loss.lost_ns, record.time_ns);
   }
-  orders.epoch = Epoch{epoch_, why};
+  if (loss.why.empty()) loss.why = why;
+  const std::set<int> leavers = Leavers(lost);
+  const bool leaves = !leavers.empty() && MayLeave(leavers);
+  if (leaves) Leave(leavers);
+  const bool pauses = !leavers.empty() && !leaves && !is_paused();
+  if (pauses) paused_ns_ = now_ns;
+  if (leaves)
+    orders.lines.push_back(Text(why, "; the job goes on with ", InWords(ranks())));
+  else if (pauses)
+    orders.lines.push_back(Text(
+        why, "; ", InWords(ranks() - static_cast<int>(leavers.size())), " left of at least ",
+        limits_.min_ranks, " (--min-np): the job waits for hosts"));
+  else if (is_first)
+    orders.lines.push_back(
+        Text(why, "; the rank is started again (restart ", used_, " of ", limits_.restarts, ")"));
+  Begin(why, orders);
 }
+
+// ---- Hosts that come ----------------------------------------------------------------------------
+
+void Recovery::Resume(int64_t now_ns, Orders& orders) {
+  if (!is_paused()) return;
+  const std::set<int> homeless = places_.Homeless();
+  const int ready = ranks() - static_cast<int>(homeless.size());
+  if (ready < limits_.min_ranks) return;
+  paused_ns_ = 0;
+  Leave(homeless);
+  for (const int member : places_.members())
+    if (ranks_[member].restart_at_ns > 0) ranks_[member].restart_at_ns = now_ns;
+  orders.lines.push_back(Text("hosts have come; the job goes on with ", InWords(ranks())));
+  Begin(losses_.back().why, orders);
+}
+
+std::optional<Verdict> Recovery::WaitedTooLong(int64_t now_ns) const {
+  if (!is_paused() || now_ns - paused_ns_ < limits_.elastic_timeout.count()) return std::nullopt;
+  const int left = ranks() - static_cast<int>(places_.Homeless().size());
+  return Verdict{
+      static_cast<int>(ExitCode::kUnavailable),
+      Text(
+          losses_.back().why, "; ", InWords(left), left == 1 ? " was" : " were",
+          " left, expected at least ", limits_.min_ranks, " (--min-np), and no host came within ",
+          std::chrono::duration_cast<std::chrono::seconds>(limits_.elastic_timeout).count(),
+          " s (--elastic-timeout)")};
+}
+
+// A number may have a record of an earlier process, which counts no more.
+void Recovery::StartJoiners(const std::vector<ExitRecord>& records, int64_t now_ns) {
+  for (const int number : places_.Joiners()) {
+    Rank& rank = ranks_[number];
+    if (rank.host == places_.HostOf(number)) continue;
+    places_.Settle(number);
+    rank = {.restart_at_ns = now_ns, .host = places_.HostOf(number), .invited_ns = now_ns};
+    for (const ExitRecord& record : records)
+      if (record.rank == number) rank.handled_ns = record.time_ns;
+  }
+}
+
+void Recovery::LoseJoiners(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders) {
+  const auto drop = [&](int number, const std::string& why) {
+    orders.lines.push_back(why + "; the job goes on without it");
+    places_.Retire(number);
+    ranks_[number].host = Membership::kNoHost;
+    ranks_[number].restart_at_ns = ranks_[number].starting_ns = 0;
+  };
+  for (const int number : places_.Joiners()) {
+    Rank& rank = ranks_[number];
+    if (rank.host != places_.HostOf(number)) continue;  // not started yet
+    const auto record = std::find_if(
+        records.begin(), records.end(), [&](const auto& each) { return each.rank == number; });
+    const bool runs = record != records.end() && record->time_ns == 0;
+    if (record != records.end() && IsNew(*record)) {
+      rank.handled_ns = record->time_ns;
+      drop(number, EndOf(*record, places_.Names()) + " before it had joined the job");
+    } else if (
+        IsLate(rank.starting_ns, now_ns) ||
+        (runs && have_met_ && record->state.init_ns == 0 && IsLate(rank.invited_ns, now_ns))) {
+      drop(
+          number, Text(
+                      RankOnHost(number), " had not joined the job after ", StartTimeout(),
+                      " s (--start-timeout)"));
+    }
+  }
+}
+
+// In a program that does not call Init, a process is ready when it runs.
+bool Recovery::IsReady(const ExitRecord& record) const {
+  const Rank& rank = ranks_.at(record.rank);
+  return rank.restart_at_ns == 0 && rank.starting_ns == 0 && record.time_ns == 0 &&
+         record.pid > 0 && (!have_met_ || record.state.init_ns > 0);
+}
+
+void Recovery::TakeJoiners(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders) {
+  const std::set<int> joiners = places_.Joiners();
+  if (joiners.empty() || recovering_ || is_paused()) return;
+  const auto ready = std::count_if(records.begin(), records.end(), [&](const auto& record) {
+    return joiners.contains(record.rank) && IsReady(record);
+  });
+  if (ready < static_cast<int64_t>(joiners.size())) return;
+  recovering_ = true;
+  for (auto& [number, rank] : ranks_) rank.ends = 0;
+  cost_ = 0;
+  Loss& gain = losses_.emplace_back();
+  gain.lost_ns = now_ns;
+  gain.joined = {joiners.begin(), joiners.end()};
+  const int first = gain.joined.front();
+  gain.why = Text(
+      joiners.size() == 1 ? RankOnHost(first)
+                          : Text(base::RankRanges(gain.joined), " on ", HostsOf(joiners)),
+      joiners.size() == 1 ? " joins" : " join");
+  std::set<int> members = places_.members();
+  members.insert(joiners.begin(), joiners.end());
+  places_.SetMembers(std::move(members));
+  orders.lines.push_back(Text(gain.why, "; the job goes on with ", InWords(ranks())));
+  Begin(gain.why, orders);
+}
+
+std::string Recovery::HostsOf(const std::set<int>& numbers) const {
+  std::vector<std::string> names;
+  for (const base::HostSlots& host : places_.LayoutOf(numbers).hosts) names.push_back(host.name);
+  return base::Join(names, ", ");
+}
+
+// ---- Restarts -----------------------------------------------------------------------------------
 
 void Recovery::RestartDue(int64_t now_ns, Orders& orders) {
   for (auto& [number, rank] : ranks_) {
-    if (rank.restart_at_ns == 0 || now_ns < rank.restart_at_ns) continue;
+    if (rank.restart_at_ns == 0 || now_ns < rank.restart_at_ns || !places_.HasHost(number))
+      continue;
     rank.restart_at_ns = 0;
     rank.starting_ns = now_ns;
     orders.restart.push_back(number);
@@ -216,37 +406,39 @@ bool Recovery::IsBack(const ExitRecord& record) const {
 }
 
 void Recovery::LookForRecovery(
-    const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders) {
-  if (!recovering_ || static_cast<int>(records.size()) < size()) return;
-  for (const ExitRecord& record : records)
+    const std::vector<ExitRecord>& members, int64_t now_ns, Orders& orders) {
+  if (!recovering_ || is_paused() || static_cast<int>(members.size()) < ranks()) return;
+  for (const ExitRecord& record : members)
     if (!IsBack(record)) return;
   recovering_ = false;
   Loss& loss = losses_.back();
   loss.recovered_ns = now_ns;
-  orders.lines.push_back(
-      Text("all ", size(), " ranks go on, ", Seconds(now_ns - loss.lost_ns), " after the loss"));
+  orders.lines.push_back(Text(
+      "all ", InWords(ranks()), " go on, ", Seconds(now_ns - loss.lost_ns),
+      loss.ranks.empty() ? " after the change" : " after the loss"));
 }
 
 // The other ranks may end in the same moment.
 std::optional<Verdict> Recovery::LeftEarly(
-    const std::vector<ExitRecord>& records, int64_t now_ns) const {
+    const std::vector<ExitRecord>& members, int64_t now_ns) const {
   constexpr int64_t kUntilSure = 2'000'000'000;
   const bool some_run = std::any_of(
-      records.begin(), records.end(), [](const auto& record) { return record.time_ns == 0; });
-  for (const ExitRecord& record : records) {
+      members.begin(), members.end(), [](const auto& record) { return record.time_ns == 0; });
+  for (const ExitRecord& record : members) {
     const bool left = EndedWell(record) && record.state.joined && !record.in_order &&
                       record.value == 0 && now_ns - record.time_ns > kUntilSure;
     if (left && some_run)
       return Verdict{
           static_cast<int>(ExitCode::kLeftEarly),
-          Text(EndOf(record, hosts_), " without Shutdown; that ended the job"), record.rank};
+          Text(EndOf(record, places_.Names()), " without Shutdown; that ended the job"),
+          record.rank};
   }
   return std::nullopt;
 }
 
-bool Recovery::AllDone(const std::vector<ExitRecord>& records) {
-  return static_cast<int>(records.size()) == size() &&
-         std::all_of(records.begin(), records.end(), [this](const ExitRecord& record) {
+bool Recovery::AllDone(const std::vector<ExitRecord>& members) {
+  return static_cast<int>(members.size()) == ranks() &&
+         std::all_of(members.begin(), members.end(), [this](const ExitRecord& record) {
            const Rank& rank = ranks_[record.rank];
            return rank.spared || (EndedWell(record) && rank.starting_ns == 0);
          });

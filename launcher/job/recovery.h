@@ -5,46 +5,65 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/job/membership.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/report/job_story.h"
 
 namespace dtrun::launcher {
 
-/// The reaction of a job to lost ranks if they are started again (--restarts). A state machine
-/// without input or output: the caller passes the records of the ranks and carries out the orders.
-/// recovery.cc has the rules.
+/// What a job may do about lost ranks.
+struct RecoveryLimits {
+  int restarts = 0;   ///< losses after which ranks are started again
+  int min_ranks = 0;  ///< the job goes on with at least this many ranks; 0: it needs all
+  /// A rank that is started again runs before this time has passed.
+  std::chrono::nanoseconds start_timeout = std::chrono::seconds(60);
+  /// How long a job with too few ranks waits for hosts.
+  std::chrono::nanoseconds elastic_timeout = std::chrono::seconds(600);
+};
+
+/// The reaction of a job to lost ranks, and to hosts that come (--restarts, --min-np). A state
+/// machine without input or output: the caller passes the records of the ranks, puts ranks on hosts
+/// (places), and carries out the orders. recovery.cc has the rules.
 class Recovery {
  public:
-  /// At most `restarts` losses are recovered from. A rank that is started again runs before
-  /// `start_timeout` has passed.
-  Recovery(
-      int restarts, std::vector<base::HostSlots> hosts,
-      std::chrono::nanoseconds start_timeout = std::chrono::seconds(60))
-      : restarts_(restarts), hosts_(std::move(hosts)), start_timeout_(start_timeout) {}
+  Recovery(RecoveryLimits limits, const std::vector<base::HostSlots>& hosts)
+      : limits_(limits), places_(hosts) {}
 
   struct Epoch {
     int number;
     std::string why;
+    bool paused = false;  ///< no process is a rank until the next epoch
   };
   /// The next actions of the caller, in this order.
   struct Orders {
     std::vector<std::string> lines = {};        ///< for the user
-    std::optional<Epoch> epoch = std::nullopt;  ///< tell all ranks that this epoch has begun
-    std::vector<int> restart = {};              ///< start these ranks again
+    std::optional<Epoch> epoch = std::nullopt;  ///< tell all processes that this epoch has begun
+    std::vector<int> restart = {};              ///< start these ranks
     std::optional<Verdict> end = std::nullopt;  ///< end the job; no orders follow
   };
 
-  /// Call it when a record may have changed, and now and then.
+  /// Call it when a record or a place may have changed, and now and then.
   Orders Update(const std::vector<ExitRecord>& records, int64_t now_ns);
 
-  /// The hosts have these names from now on.
-  void SetHosts(std::vector<base::HostSlots> hosts) { hosts_ = std::move(hosts); }
+  /// The members, and the hosts of all ranks. A caller that takes the host of a member has marked
+  /// its record as lost. A number that gets a host is started there and becomes a member.
+  Membership& places() { return places_; }
+  const Membership& places() const { return places_; }
+  /// The number of the ranks that the job has, or waits for.
+  int ranks() const { return static_cast<int>(places_.members().size()); }
+  bool is_paused() const { return paused_ns_ > 0; }
 
-  /// All losses so far.
+  /// The records of the members alone.
+  std::vector<ExitRecord> OfMembers(const std::vector<ExitRecord>& records) const;
+  /// `records`, with `spared` set for ranks that are no members any more.
+  std::vector<ExitRecord> Mark(std::vector<ExitRecord> records) const;
+
+  /// All losses and gains of ranks so far.
   const std::vector<Loss>& losses() const { return losses_; }
   /// The number of losses that have used up a restart.
   int used() const { return used_; }
@@ -59,34 +78,50 @@ class Recovery {
     int64_t restart_at_ns = 0;  // 0: none is due
     int64_t starting_ns =
         0;  // since when it starts again, and its record is the old one; 0: it does not
-    bool spared = false;  // lost after the work was done
-    int vain = 0;         // ends in a row without having joined
-    int ends = 0;         // in this loss
+    bool spared = false;             // lost after the work was done
+    int vain = 0;                    // ends in a row without having joined
+    int ends = 0;                    // in this loss
+    int host = Membership::kNoHost;  // on which it was started as a joiner
+    int64_t invited_ns = 0;          // when that was
   };
 
   bool IsNew(const ExitRecord& record);
   std::optional<Verdict> NotStarted(int64_t now_ns) const;
   std::optional<Verdict> WhyNotRestarted(
-      const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& records);
-  std::optional<Verdict> EndAfterWork(const std::vector<ExitRecord>& records, int64_t now_ns) const;
+      const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members);
+  std::optional<Verdict> EndAfterWork(const std::vector<ExitRecord>& members, int64_t now_ns) const;
   void Lose(const std::vector<ExitRecord>& lost, int64_t now_ns, Orders& orders);
-  bool TakeRestart(const ExitRecord& record);
+  std::set<int> Leavers(const std::vector<ExitRecord>& lost) const;
+  bool MayLeave(const std::set<int>& leavers) const;
+  void Leave(const std::set<int>& leavers);
+  void Begin(const std::string& why, Orders& orders);
+  void LoseJoiners(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders);
+  void StartJoiners(const std::vector<ExitRecord>& records, int64_t now_ns);
+  void TakeJoiners(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders);
+  bool IsReady(const ExitRecord& record) const;
+  void Resume(int64_t now_ns, Orders& orders);
+  std::optional<Verdict> WaitedTooLong(int64_t now_ns) const;
+  void TakeRestart(const ExitRecord& record);
+  bool HasRestarts() const { return used_ <= limits_.restarts; }
   void RestartDue(int64_t now_ns, Orders& orders);
-  void LookForRecovery(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders);
-  std::optional<Verdict> LeftEarly(const std::vector<ExitRecord>& records, int64_t now_ns) const;
-  bool AllDone(const std::vector<ExitRecord>& records);
+  void LookForRecovery(const std::vector<ExitRecord>& members, int64_t now_ns, Orders& orders);
+  std::optional<Verdict> LeftEarly(const std::vector<ExitRecord>& members, int64_t now_ns) const;
+  bool AllDone(const std::vector<ExitRecord>& members);
   bool IsBack(const ExitRecord& record) const;
-  int size() const { return base::RankCount(hosts_); }
+  bool IsLate(int64_t since_ns, int64_t now_ns) const;
+  int64_t StartTimeout() const;
+  std::string RankOnHost(int rank) const;
+  std::string HostsOf(const std::set<int>& numbers) const;
 
-  int restarts_;
-  std::vector<base::HostSlots> hosts_;
-  std::chrono::nanoseconds start_timeout_;
+  RecoveryLimits limits_;
+  Membership places_;
   std::map<int, Rank> ranks_;
   std::vector<Loss> losses_;
-  bool recovering_ = false;  // the last loss is not over
+  bool recovering_ = false;  // the last loss or gain is not over
   bool have_met_ = false;    // some rank has joined the job by Init
   int used_ = 0, cost_ = 0;  // restarts of the job, and of this loss
   int epoch_ = 0;
+  int64_t paused_ns_ = 0;         // since when the job waits for hosts; 0: it does not
   std::optional<Verdict> blame_;  // of the last loss
   bool over_ = false;
 };

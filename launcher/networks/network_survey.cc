@@ -126,6 +126,11 @@ json NetworkSurvey::OwnRoutes(const json& peers) {
   return sources;
 }
 
+std::string NetworkSurvey::AddressIn(const json& facts) {
+  const std::vector<std::string> ssh = base::Split(facts.at("ssh"), ' ');
+  return ssh.size() == 4 && IsOfNetwork(ssh[2]) ? ssh[2] : "";
+}
+
 // SSH_CONNECTION is "client port server port". On this machine, it describes the user's own login,
 // so it is ignored.
 bool NetworkSurvey::HearFacts(size_t host, const json& facts) {

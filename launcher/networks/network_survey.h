@@ -22,6 +22,9 @@ class NetworkSurvey {
   /// The agent's two reports: its facts, and its routes to the addresses from PeersOf.
   static nlohmann::json OwnFacts();
   static nlohmann::json OwnRoutes(const nlohmann::json& peers);
+  /// The address in an agent's facts at which ssh has reached its host; "": not known. Throws
+  /// nlohmann::json::exception for malformed facts.
+  static std::string AddressIn(const nlohmann::json& facts);
 
   /// Stores the facts of a host. After the last host, waits up to 2 s for a name service and
   /// returns true; the caller then asks all hosts for their routes. A second report of a host is

@@ -82,6 +82,9 @@ class Output {
       std::function<void()> on_broken);
   ~Output();
 
+  /// The hosts of the ranks from now on.
+  void SetHosts(std::vector<base::HostSlots> hosts) { hosts_ = std::move(hosts); }
+
   /// `stream` is 1 or 2.
   void Write(int rank, int stream, std::string_view bytes);
   void End(int rank, int stream);

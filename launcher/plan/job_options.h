@@ -43,6 +43,9 @@ struct Options {
   int servers = 0;                       ///< number of ranks that hold variables; the first ranks
   bool evaluator = false;                ///< with servers: the last rank is no worker (TF_CONFIG)
   int restarts = 0;                      ///< how often lost ranks are started again
+  int min_ranks = 0;           ///< with restarts: the job goes on with so many ranks; 0: needs all
+  int max_ranks = 0;           ///< with discovery: the job grows to so many; 0: does not grow
+  std::string discovery = {};  ///< program that prints the hosts; "": none
 
   // Resources of a rank.
   Bind bind = Bind::kAuto;
@@ -53,11 +56,14 @@ struct Options {
   bool stdin_to_rank_0 = false;
   base::Environment knobs = {};  ///< DTRUN_ variables for the library, set by options
 
+  std::string inject = {};  ///< faults that dtrun makes on purpose (ParseFaults); "": none
+
   // Time limits; 0: none.
   int timeout_s = 0;
   int start_timeout_s = 60;
   int host_timeout_s = 30;
-  int grace_s = 10;  ///< from the notice to the ranks to their end; 0: no notice
+  int elastic_timeout_s = 600;  ///< how long a job with too few ranks waits for hosts
+  int grace_s = 10;             ///< from the notice to the ranks to their end; 0: no notice
 
   // Connections to hosts.
   std::vector<std::string> networks = {};  ///< names of interfaces, or networks (CIDR)

@@ -58,20 +58,6 @@ void CheckServers(int servers, const std::vector<HostSlots>& placement) {
         ", because the ranks after the parameter servers are the workers"));
 }
 
-// Refuses options that do not work for a rank that is started again.
-void CheckRestarts(const Options& options) {
-  if (options.restarts == 0) return;
-  const auto refuse = [&](const char* option, const char* why) {
-    throw UsageError(Text(
-        "--restarts ", options.restarts, ": found ", option, "; expected one of the two, because ",
-        why));
-  };
-  if (options.servers > 0) refuse("--ps", "a job with parameter servers goes on without a worker");
-  if (options.stdin_to_rank_0) refuse("--stdin 0", "rank 0 cannot read its input a second time");
-  if (!options.timeline.empty())
-    refuse("--timeline", "the timeline of a lost rank ends with its process");
-}
-
 // The columns of a line that remain for a rank's text after the prefix.
 int TerminalColumns(const OutputOptions& output) {
   constexpr int kTagColumns = 20, kStampColumns = 24, kFewest = 20;
@@ -81,14 +67,6 @@ int TerminalColumns(const OutputOptions& output) {
   const int taken =
       (output.tag == Tag::kNone ? 0 : kTagColumns) + (output.timestamps ? kStampColumns : 0);
   return std::max(kFewest, (known ? size.ws_col : 80) - taken);
-}
-
-// The address at which all ranks reach the first host.
-std::string AddressOf(const std::string& host, bool only_this_machine) {
-  if (only_this_machine) return "127.0.0.1";
-  const std::string own_name = OwnHostName();
-  if (IsThisMachine(host, own_name)) return own_name;
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
 // Sets the variable for all ranks, also on other hosts.
@@ -142,7 +120,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
       throw UsageError(Text("-x ", name, ": this variable is not set"));
   plan.job = RandomHex(16);
   const bool without_mpi = options.servers > 0 || plan.call.engine->joins_by_secret();
-  if (without_mpi && plan.call.placement.size() > 1) plan.secret = RandomHex(32);
+  const bool may_span_hosts = plan.call.placement.size() > 1 || !plan.call.only_this_machine;
+  if (without_mpi && may_span_hosts) plan.secret = RandomHex(32);
   for (const auto& [name, value] : base::WriteLaunchEnv(
            {.job = plan.job,
           .version = base::kVersion,
@@ -154,7 +133,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
           .timeline = !options.timeline.empty(),
           .servers = options.servers,
           .evaluator = options.evaluator,
-          .restarts = options.restarts > 0}))
+          .restarts = options.restarts > 0,
+          .launch_size = options.restarts > 0 ? base::RankCount(plan.call.placement) : 0}))
     SetForAll(name, value, plan);
   for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
   SayRendezvous(plan.job, plan);
@@ -199,10 +179,54 @@ void CheckIdentity(const std::string& file) {
 
 }  // namespace
 
+// Some options do not work for a rank that is started again.
+void CheckElastic(const Options& options) {
+  const std::string min = Text("--min-np ", options.min_ranks),
+                    max = Text("--max-np ", options.max_ranks);
+  const std::string wish = options.min_ranks > 0        ? min
+                           : options.max_ranks > 0      ? max
+                           : !options.discovery.empty() ? "--host-discovery-script"
+                                                        : "";
+  if (options.restarts == 0) {
+    if (!wish.empty())
+      throw UsageError(wish + " needs --restarts N: without it, a lost rank ends the job");
+    return;
+  }
+  const auto refuse = [](const std::string& given, const char* option, const char* why) {
+    throw UsageError(Text(given, ": found ", option, "; expected one of the two, because ", why));
+  };
+  const std::string restarts = Text("--restarts ", options.restarts);
+  if (options.servers > 0)
+    refuse(restarts, "--ps", "a job with parameter servers goes on without a worker");
+  if (options.stdin_to_rank_0)
+    refuse(restarts, "--stdin 0", "rank 0 cannot read its input a second time");
+  if (!options.timeline.empty())
+    refuse(restarts, "--timeline", "the timeline of a lost rank ends with its process");
+  if (!options.discovery.empty() && (!options.hosts.empty() || !options.hostfile.empty()))
+    refuse(
+        "--host-discovery-script", options.hosts.empty() ? "--hostfile" : "-H",
+        "each names all hosts");
+  if (options.max_ranks > 0 && options.discovery.empty())
+    throw UsageError(max + " needs --host-discovery-script, which names further hosts");
+  if (options.ranks > 0 && options.min_ranks > options.ranks)
+    throw UsageError(Text(min, ": expected at most -np, which is ", options.ranks));
+  if (options.max_ranks > 0 && options.max_ranks < std::max(options.ranks, options.min_ranks))
+    throw UsageError(Text(
+        max, ": expected at least ", options.ranks > 0 ? "-np, which is " : "--min-np, which is ",
+        std::max(options.ranks, options.min_ranks)));
+}
+
 std::string OwnHostName() {
   char name[HOST_NAME_MAX + 1] = {};
   gethostname(name, HOST_NAME_MAX);
   return name;
+}
+
+std::string AddressOf(const std::string& host, bool only_this_machine) {
+  if (only_this_machine) return "127.0.0.1";
+  const std::string own_name = OwnHostName();
+  if (IsThisMachine(host, own_name)) return own_name;
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
 Variables OwnVariables() {
@@ -258,20 +282,25 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   const std::vector<bool>& here = plan.call.on_this_machine;
   for (size_t i = 0; i < here.size(); ++i)
     plan.ranks_here += here[i] ? plan.call.placement[i].slots : 0;
-  plan.call.only_this_machine = plan.ranks_here == base::RankCount(plan.call.placement);
+  // Other hosts may come later.
+  plan.call.only_this_machine =
+      plan.ranks_here == base::RankCount(plan.call.placement) && options.discovery.empty();
   plan.call.mpi_args = options.mpi_args;
   plan.call.restarts = options.restarts > 0;
-  CheckRestarts(options);
+  CheckElastic(options);
   plan.call.engine =
       options.engine != nullptr ? options.engine : &ChooseLaunchEngine(plan.call, OwnPath());
   if (plan.call.restarts && !plan.call.only_this_machine)
     plan.spares = SparesOf(hosts, plan.call.placement);
+  for (const Host& host : hosts) plan.listed.push_back({host.name, host.slots});
   const std::string why_not = plan.call.engine->Probe(plan.call);
   if (!why_not.empty()) throw UsageError(why_not);
   CheckServers(options.servers, plan.call.placement);
   plan.output = options.output;
   if (!options.shown_ranks.empty())
     plan.output.ranks = ParseRankList(options.shown_ranks, base::RankCount(plan.call.placement));
+  if (!options.inject.empty())
+    plan.faults = ParseFaults(options.inject, base::RankCount(plan.call.placement), plan.listed);
   PlanEnvironment(options, plan);
   return plan;
 }

@@ -7,6 +7,7 @@
 #include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/networks/network_choice.h"
+#include "launcher/plan/fault_plan.h"
 #include "launcher/plan/job_options.h"
 #include "launcher/support/environment.h"
 
@@ -20,14 +21,20 @@ struct Plan {
   /// Hosts without ranks, with their slots. If lost ranks are started again, one of them takes the
   /// ranks of a lost host.
   std::vector<base::HostSlots> spares = {};
+  /// All hosts that the user has named, with their slots.
+  std::vector<base::HostSlots> listed = {};
   std::vector<std::string> addresses = {};  ///< of the hosts, then of the spares; "": not known
   std::string job;                          ///< random name
   std::string secret;  ///< 32 bytes in hex, known only to the ranks; "": not needed
   std::string agent;   ///< path of dtrun_agent, the same on all hosts
   OutputOptions output;
+  std::vector<Fault> faults = {};                 ///< to make on purpose
   std::vector<std::string> wanted_networks = {};  ///< from the user: networks, names of interfaces
   bool chooses_master_address = false;            ///< the user has set no MASTER_ADDR
 };
+
+/// Throws UsageError for options of a job with --restarts that contradict each other.
+void CheckElastic(const Options& options);
 
 /// Places the ranks on `hosts`, the result of FindHosts, and sets their variables. Throws
 /// UsageError.
@@ -48,6 +55,10 @@ Variables OwnVariables();
 std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement);
 
 std::string OwnHostName();
+
+/// The address or name at which all ranks reach a host, as far as this machine knows. If all ranks
+/// are on it, it needs no network.
+std::string AddressOf(const std::string& host, bool only_this_machine);
 
 /// Checks the names of the wanted interfaces if this machine is the only host. Otherwise the hosts
 /// are asked later. Throws UsageError.

@@ -131,7 +131,9 @@ std::string ShutdownNote(const std::string& folder, int rank) {
   return Text(folder, "/shutdown.", rank);
 }
 
-std::string EpochPath(const std::string& folder) { return folder + "/epoch"; }
+std::string EpochPath(const std::string& folder, int agent) {
+  return Text(folder, "/epoch.", agent);
+}
 
 namespace {
 

@@ -107,8 +107,9 @@ struct ExitRecord {
 /// The file that dtrun's Shutdown creates for this rank in the job's folder on its host.
 std::string ShutdownNote(const std::string& folder, int rank);
 
-/// The file in job folder `folder` that tells the ranks of its host when ranks were lost.
-std::string EpochPath(const std::string& folder);
+/// The file in job folder `folder` in which agent number `agent` tells the ranks of its host when
+/// ranks were lost.
+std::string EpochPath(const std::string& folder, int agent);
 
 /// The exit code of a failed job and the line that explains it. The line is empty if a rank has
 /// chosen its exit code after Shutdown: such a rank has reported its error itself.

@@ -38,7 +38,7 @@ bool IsType(uint8_t type) {
     case FrameType::kTerminate:
     case FrameType::kEpoch:
     case FrameType::kRestart:
-    case FrameType::kTakeOver:
+    case FrameType::kFault:
     case FrameType::kReady:
     case FrameType::kRefused:
     case FrameType::kStarted:

@@ -24,9 +24,9 @@ enum class FrameType : uint8_t {
   kRankEnded = 10,   ///< to host 0: a rank on any host has ended (EndedNote)
   kTerminate = 11,   ///< SIGTERM to the ranks; also to a wrapper, which then outlives its program
   kEpoch = 12,       ///< {"epoch", "why", "variables"}: ranks were lost; all meet again (EpochFile)
-  kRestart = 13,  ///< {"words", "variables", "folder"}: start the rank's wrapper again; the body is
-                  ///< for a host that has not started it before
-  kTakeOver = 14,  ///< {"host", "ranks"}: this spare host has these ranks now
+  kRestart = 13,  ///< {"words", "variables", "folder", "place"}: start the rank's wrapper, again or
+                  ///< for the first time; "place" changes variables of the earlier start
+  kFault = 14,    ///< {"signal"} for the program of a rank (--inject)
   // an agent to dtrun
   kReady = 16,    ///< {"pid", optional "networks"}: ranks may start
   kRefused = 17,  ///< {"code", "text"}: why no rank may start

@@ -122,14 +122,21 @@ void SetRankVariables(const base::LaunchEnv& launch, int rank) {
   const int port =
       static_cast<int>(base::ParseInteger(ProcessEnv(kMasterPort).value_or("")).value_or(0));
   for (const auto& [name, value] : RankVariables(
-           launch.hosts, rank, ProcessEnv(kMasterAddress).value_or(""), port,
+           launch.hosts, base::RankOf(launch, rank), ProcessEnv(kMasterAddress).value_or(""), port,
            {launch.servers, launch.evaluator}))
     SetEnv(name, value);
 }
 
+// The host of a rank that was started with launch number `rank`.
+int HostIndexOf(const base::LaunchEnv& launch, int rank) {
+  return base::HostOfRank(launch.hosts, base::RankOf(launch, rank));
+}
+const base::HostSlots& HostOf(const base::LaunchEnv& launch, int rank) {
+  return launch.hosts[static_cast<size_t>(HostIndexOf(launch, rank))];
+}
+
 void ReportCpus(const base::LaunchEnv& launch, int rank, const CpuPlan& plan, int threads) {
-  const std::string& host =
-      launch.hosts[static_cast<size_t>(base::HostOfRank(launch.hosts, rank))].name;
+  const std::string& host = HostOf(launch, rank).name;
   const std::string line = Text(
       "dtrun: rank ", rank, " on ", host, ": ", CpusInWords(plan.pinned), ", ", threads,
       threads == 1 ? " thread\n" : " threads\n");
@@ -146,9 +153,15 @@ LocalPlace LocalPlaceOf(const base::LaunchEnv& launch, int rank) {
   if (launch.rank < 0)
     return {
         EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0), EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1)};
-  const auto host = static_cast<size_t>(base::HostOfRank(launch.hosts, rank));
-  for (size_t before = 0; before < host; ++before) rank -= launch.hosts[before].slots;
-  return {rank, launch.hosts[host].slots};
+  const auto host = static_cast<size_t>(HostIndexOf(launch, rank));
+  int local = base::RankOf(launch, rank);
+  for (size_t before = 0; before < host; ++before) local -= launch.hosts[before].slots;
+  return {local, launch.hosts[host].slots};
+}
+
+// The number of the agent that serves this rank.
+int AgentOf(const base::LaunchEnv& launch, int rank) {
+  return launch.agent >= 0 ? launch.agent : HostIndexOf(launch, rank);
 }
 
 void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
@@ -169,8 +182,9 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   launch.shutdown_note = ShutdownNote(folder, rank);
   launch.flight_folder = FlightFolder(folder);
   if (launch.servers > 0) launch.rank = rank;  // such a job does not ask MPI
-  if (launch.restarts) launch.epoch_file = EpochPath(folder);
-  if (launch.rank >= 0 && launch.hosts.size() > 1) launch.secret_file = SecretFile(folder);
+  if (launch.restarts) launch.epoch_file = EpochPath(folder, AgentOf(launch, rank));
+  if (launch.rank >= 0 && access(SecretFile(folder).c_str(), R_OK) == 0)
+    launch.secret_file = SecretFile(folder);
   for (const auto& [name, value] : base::WriteLaunchEnv(launch)) SetEnv(name, value);
 }
 
@@ -194,13 +208,11 @@ int Main(const std::vector<std::string>& arguments) {
   const bool by_mpi = launch->rank < 0;
   const int rank = by_mpi ? EngineSays("OMPI_COMM_WORLD_RANK", 0) : launch->rank;
   const OutputPipe out = MakeTerminal(launch->terminal_columns), err = MakePipe();
-  RankLink link(launch->job, base::HostOfRank(launch->hosts, rank), rank, out.read, err.read);
+  RankLink link(launch->job, AgentOf(*launch, rank), rank, out.read, err.read);
   close(out.read);
   close(err.read);
   ForgetParametersOfMpirun();
-  KeepSharedMemoryIn(
-      MemoryFolder(link.folder()), link.folder(),
-      launch->hosts[static_cast<size_t>(base::HostOfRank(launch->hosts, rank))].slots);
+  KeepSharedMemoryIn(MemoryFolder(link.folder()), link.folder(), HostOf(*launch, rank).slots);
   PrepareRank(*launch, link.folder(), rank);
   const bool expendable = launch->restarts || (launch->servers > 0 && rank >= launch->servers);
   const int code = RunProgram(UnmarkWords(arguments), link, out.write, err.write, expendable);

@@ -202,6 +202,8 @@ json JsonOf(const JobStory& story, const Loss& loss) {
   return {
       {"reason", loss.why},
       {"ranks", loss.ranks},
+      {"left", loss.left},
+      {"joined", loss.joined},
       {"at", Iso(story, loss.lost_ns)},
       {"recovery_s", loss.recovered_ns > 0
                          ? json(SecondsCutToMilliseconds(loss.recovered_ns - loss.lost_ns))
@@ -212,19 +214,18 @@ json JsonOf(const JobStory& story, const Loss& loss) {
 
 std::string LossLine(const JobStory& story, int64_t now_ns) {
   if (story.losses.empty()) return "";
-  const size_t times = story.losses.size();
+  const JobMetrics job = JobMetricsOf(story.losses, 0, now_ns);
+  const auto times = [](int64_t count) { return count == 1 ? "once" : Text(count, " times"); };
+  std::vector<std::string> changes;
+  if (job.losses > 0) changes.push_back("lost ranks " + times(job.losses));
+  if (job.gains > 0) changes.push_back("gained ranks " + times(job.gains));
   const int64_t all_ns = std::max<int64_t>(now_ns - story.started_ns, 1);
-  int64_t lost_ns = 0;
-  for (const Loss& loss : story.losses)
-    lost_ns += (loss.recovered_ns > 0 ? loss.recovered_ns : now_ns) - loss.lost_ns;
   char numbers[64];
   std::snprintf(
       numbers, sizeof numbers, "%.1f %% of its %.1f s",
-      100.0 * (1 - static_cast<double>(lost_ns) / static_cast<double>(all_ns)),
+      100.0 * (1 - static_cast<double>(job.recovery_ns) / static_cast<double>(all_ns)),
       static_cast<double>(all_ns) / 1e9);
-  return Text(
-      "the job lost ranks ", times == 1 ? "once" : Text(times, " times"), "; all ranks worked in ",
-      numbers);
+  return Text("the job ", base::Join(changes, " and "), "; all ranks worked in ", numbers);
 }
 
 std::string ReportJson(const JobStory& story) {
@@ -257,6 +258,7 @@ std::string ReportJson(const JobStory& story) {
       {"hints", Hints(story)},
       {"behind", std::move(behind)},
       {"losses", std::move(losses)},
+      {"injected", story.injected},
   };
   // Messages of programs and of the system may hold any bytes; JSON may not.
   return report.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

@@ -21,9 +21,9 @@ namespace dtrun::launcher {
 ///   hint: the kernel killed it for lack of memory: ...
 std::vector<std::string> FailureLines(const JobStory& story, bool show_last_lines);
 
-/// A line about the lost ranks that were started again: "the job lost ranks 3 times; all ranks
-/// worked in 98.2 % of its 61.4 s". "": it lost none. `now_ns`: the end of the job on the monotonic
-/// clock.
+/// A line about lost and gained ranks: "the job lost ranks 3 times and gained ranks once; all ranks
+/// worked in 98.2 % of its 61.4 s". "": there were none. `now_ns`: the end of the job on the
+/// monotonic clock.
 std::string LossLine(const JobStory& story, int64_t now_ns);
 
 /// The content of the --report-json file: see docs/reference/options.md.

@@ -12,13 +12,15 @@
 
 namespace dtrun::launcher {
 
-/// A loss of ranks, from the first end until all ranks work together again.
+/// A loss or gain of ranks, from the first end until all ranks work together again.
 struct Loss {
-  std::string why = {};         ///< "rank 3 on h2 was killed by SIGKILL"
+  std::string why = {};         ///< "rank 3 on h2 was killed by SIGKILL", "rank 4 on h3 joins"
   int epoch = 0;                ///< the last epoch that it has begun
-  std::vector<int> ranks = {};  ///< started again, in the order of their ends
-  int64_t lost_ns = 0;          ///< when the first of them ended
-  int64_t recovered_ns = 0;     ///< when all ranks had joined again; 0: not yet
+  std::vector<int> ranks = {};  ///< lost, in the order of their ends; without any, it is a gain
+  std::vector<int> left = {};   ///< those that the job goes on without
+  std::vector<int> joined = {};
+  int64_t lost_ns = 0;       ///< when the first of them ended
+  int64_t recovered_ns = 0;  ///< when all ranks had joined again; 0: not yet
 };
 
 /// The facts about a job that has ended or could not start.
@@ -35,6 +37,7 @@ struct JobStory {
   std::string last_lines = {};                      ///< last lines of the culprit on stderr
   int servers = 0;                                  ///< number of ranks that held variables
   std::vector<Loss> losses = {};                    ///< with --restarts
+  std::vector<std::string> injected = {};           ///< the faults that dtrun made on purpose
 };
 
 enum class RankRole {

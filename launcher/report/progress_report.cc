@@ -132,24 +132,52 @@ std::string Label(const std::string& text) {
   return label;
 }
 
+std::string Heading(const char* name, const char* type, const char* unit, const char* help) {
+  return Text(
+      "# TYPE ", name, ' ', type, '\n',
+      unit[0] != '\0' ? Text("# UNIT ", name, ' ', unit, '\n') : "", "# HELP ", name, ' ', help,
+      '\n');
+}
+
+std::string TextOf(const JobMetrics& job) {
+  return Heading("dtrun_job_ranks", "gauge", "", "Ranks that the job has.") +
+         Text("dtrun_job_ranks ", job.ranks, '\n') +
+         Heading("dtrun_job_losses", "counter", "", "How often the job has lost ranks.") +
+         Text("dtrun_job_losses_total ", job.losses, '\n') +
+         Heading("dtrun_job_gains", "counter", "", "How often ranks have joined the running job.") +
+         Text("dtrun_job_gains_total ", job.gains, '\n') +
+         Heading(
+             "dtrun_job_recovery_seconds", "counter", "seconds",
+             "Time in which not all ranks worked, because ranks were lost or came.") +
+         Text("dtrun_job_recovery_seconds_total ", SecondsText(job.recovery_ns), '\n');
+}
+
 }  // namespace
 
+JobMetrics JobMetricsOf(const std::vector<Loss>& losses, int ranks, int64_t now_ns) {
+  JobMetrics job = {.ranks = ranks};
+  for (const Loss& loss : losses) {
+    (loss.ranks.empty() ? job.gains : job.losses) += 1;
+    job.recovery_ns += (loss.recovered_ns > 0 ? loss.recovered_ns : now_ns) - loss.lost_ns;
+  }
+  return job;
+}
+
 std::string OpenMetricsText(
-    const std::vector<RankMetrics>& ranks, const std::vector<base::HostSlots>& hosts) {
+    const std::vector<RankMetrics>& ranks, const std::vector<base::HostSlots>& hosts,
+    const std::optional<JobMetrics>& job) {
   std::vector<std::string> labels;
   for (const base::HostSlots& host : hosts)
     for (int i = 0; i < host.slots; ++i)
       labels.push_back(Text("{rank=\"", labels.size(), "\",host=\"", Label(host.name), "\"}"));
   std::string text;
   for (const Family& family : Families()) {
-    text += Text("# TYPE ", family.name, ' ', family.type, '\n');
-    if (family.unit[0] != '\0') text += Text("# UNIT ", family.name, ' ', family.unit, '\n');
-    text += Text("# HELP ", family.name, ' ', family.help, '\n');
+    text += Heading(family.name, family.type, family.unit, family.help);
     const char* suffix = family.type == std::string("counter") ? "_total" : "";
     for (size_t rank = 0; rank < ranks.size(); ++rank)
       text += Text(family.name, suffix, labels.at(rank), ' ', family.value(ranks[rank]), '\n');
   }
-  return text + "# EOF\n";
+  return text + (job ? TextOf(*job) : "") + "# EOF\n";
 }
 
 }  // namespace dtrun::launcher

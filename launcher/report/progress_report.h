@@ -1,12 +1,15 @@
 #ifndef DTRUN_LAUNCHER_REPORT_PROGRESS_REPORT_H_
 #define DTRUN_LAUNCHER_REPORT_PROGRESS_REPORT_H_
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/flight_record.h"
 #include "base/launch_env.h"
+#include "launcher/report/job_story.h"
 
 namespace dtrun::launcher {
 
@@ -25,10 +28,22 @@ struct RankMetrics {
   base::FlightProgress progress = {};
 };
 
+/// The changes of a job with --restarts for the metrics.
+struct JobMetrics {
+  int ranks = 0;            ///< that the job has now
+  int64_t losses = 0;       ///< how often it has lost ranks
+  int64_t gains = 0;        ///< how often ranks have come
+  int64_t recovery_ns = 0;  ///< time in which not all ranks worked
+};
+/// The changes at `now_ns` on the monotonic clock.
+JobMetrics JobMetricsOf(const std::vector<Loss>& losses, int ranks, int64_t now_ns);
+
 /// The metrics of all ranks as an OpenMetrics 1.0 exposition: one family after the other, labelled
-/// by rank and host. `ranks` has one entry for each slot of `hosts`, by rank. Pure.
+/// by rank and host. `ranks` has one entry for each slot of `hosts`, by rank. `job`: with
+/// --restarts. Pure.
 std::string OpenMetricsText(
-    const std::vector<RankMetrics>& ranks, const std::vector<base::HostSlots>& hosts);
+    const std::vector<RankMetrics>& ranks, const std::vector<base::HostSlots>& hosts,
+    const std::optional<JobMetrics>& job = std::nullopt);
 
 }  // namespace dtrun::launcher
 

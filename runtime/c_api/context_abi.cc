@@ -86,6 +86,10 @@ dtrun_error* dtrun_await_recovery(dtrun_context* context, int32_t error_code, in
   });
 }
 
+int32_t dtrun_context_launch_size(const dtrun_context* context) {
+  return context->context.launch_size();
+}
+
 uint32_t dtrun_context_epoch(const dtrun_context* context) { return context->context.epoch(); }
 
 void dtrun_context_destroy(dtrun_context* context) { Destroy(context); }

@@ -48,12 +48,12 @@ int DefaultThreads(const base::GetEnv& get, int cpus_of_host, int local_size) {
 // launcher cannot know the missing ranks, so there is no note.
 class InitNote {
  public:
-  InitNote(
-      const std::optional<base::LaunchEnv>& launch, const base::Options& options,
-      const ops::MpiHandle& handle, uint32_t epoch) {
+  InitNote(const std::optional<base::LaunchEnv>& launch, const ops::MpiHandle& handle) {
     const bool waits = launch && !launch->shutdown_note.empty() && launch->servers == 0;
-    if (!waits || handle.comm != nullptr) return;
-    note_ = launch->shutdown_note;
+    if (waits && handle.comm == nullptr) note_ = launch->shutdown_note;
+  }
+  void Write(const base::Options& options, uint32_t epoch) const {
+    if (note_.empty()) return;
     std::ofstream(base::InitNote(note_)) << getpid() << ' ' << options.timeout_s << ' '
                                          << options.stall_warning_s << ' ' << epoch << '\n';
   }
@@ -78,11 +78,9 @@ Context::Context(
     const ops::MpiHandle& handle)
     : launch_(WantsToBeAlone(of_process) ? std::nullopt : LaunchOf(of_process)),
       options_(base::ReadOptions(of_process, given)) {
-  epoch_ = JobEpoch::Of(launch_);
-  const base::GetEnv get = epoch_ == nullptr ? of_process : epoch_->Environment(of_process);
-  if (epoch_ != nullptr) launch_ = LaunchOf(get);
+  const InitNote note(launch_, handle);
+  const base::GetEnv get = EnterEpoch(of_process, [&] { note.Write(options_, epoch()); });
   terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
-  const InitNote note(launch_, options_, handle, epoch());
   std::optional<ops::AbandonScope> abandon;
   if (epoch_ != nullptr) abandon.emplace([this] { return epoch_->WhyOver(); });
   job_ = JoinJob(get, launch_, options_, handle, epoch());
@@ -90,6 +88,26 @@ Context::Context(
   ChooseInstructionSet();
   StartEngine(get);
   if (job_.apart) FindServers(get);
+}
+
+int Context::launch_size() const {
+  return launch_ && launch_->launch_size > 0 ? launch_->launch_size : topology().size;
+}
+
+// Waits for an epoch of which this process is a rank. Returns its environment. Calls `tell` in each
+// epoch.
+base::GetEnv Context::EnterEpoch(
+    const base::GetEnv& of_process, const std::function<void()>& tell) {
+  constexpr std::chrono::hours kOnePatience{1};
+  for (;;) {
+    epoch_ = JobEpoch::Of(launch_);
+    tell();
+    if (epoch_ == nullptr) return of_process;
+    const base::GetEnv get = epoch_->Environment(of_process);
+    launch_ = LaunchOf(get);
+    if (base::RankOf(*launch_, launch_->rank) >= 0) return get;
+    while (!epoch_->AwaitEnd(kOnePatience)) continue;
+  }
 }
 
 // From here on, the option reduce_isa names the instruction set in use.

@@ -48,6 +48,8 @@ class Context {
   uint32_t epoch() const { return epoch_ == nullptr ? 0 : epoch_->number(); }
 
   const Topology& topology() const { return job_.topology; }
+  /// The number of ranks that the job had at its start.
+  int launch_size() const;
   /// The launcher's number for this rank.
   int launch_rank() const { return job_.launch_rank(); }
   const Placement& placement() const { return job_.placement; }
@@ -68,6 +70,7 @@ class Context {
   void StartTimeline(const std::string& path);
 
  private:
+  base::GetEnv EnterEpoch(const base::GetEnv& of_process, const std::function<void()>& tell);
   void ChooseInstructionSet();
   int CountHostCpus() const;
   void StartEngine(const base::GetEnv& get);

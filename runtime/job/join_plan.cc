@@ -61,19 +61,20 @@ JoinPlan AcrossHosts(const base::GetEnv& get, const base::LaunchEnv& launch) {
       .way = Way::kStore,
       .description = "by dtrun",
       .meeting = "job " + launch.job,
-      .rank = launch.rank,
+      .rank = base::RankOf(launch, launch.rank),
       .size = base::RankCount(launch.hosts),
       .place = {host, port}};
 }
 
 JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by_mpi) {
   const int ranks = base::RankCount(launch.hosts);
-  CheckNoLauncherBetween(get, ranks);
+  const bool may_change = !launch.epoch_file.empty();  // and WORLD_SIZE is the first number
+  if (!may_change) CheckNoLauncherBetween(get, ranks);
   const JoinPlan local = {
       .way = Way::kLocal,
       .description = "by dtrun, on this host",
       .meeting = "job " + launch.job,
-      .rank = launch.rank,
+      .rank = base::RankOf(launch, launch.rank),
       .size = ranks};
   if (launch.servers > 0) {
     if (launch.rank >= 0)
@@ -87,7 +88,7 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
         "found DTRUN_JOB of a job with parameter servers, but no rank of this process; start the "
         "program with dtrun, or unset DTRUN_JOB");
   }
-  if (ranks == 1 && (launch.rank == 0 || !by_mpi)) return {};
+  if (ranks == 1 && (launch.rank >= 0 || !by_mpi)) return {};
   if (launch.rank >= 0) return launch.hosts.size() == 1 ? local : AcrossHosts(get, launch);
   if (by_mpi) return ThroughMpi();
   throw Error(

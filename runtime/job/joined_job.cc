@@ -314,6 +314,7 @@ Job JoinJob(
     job.description = plan.description;
   }
   const int alone = job.apart ? plan.rank : 0;
+  if (launch && !launch->members.empty()) job.members.world_ranks = launch->members;
   job.topology =
       TopologyOf(job.placement, job.bootstrap() == nullptr ? alone : job.bootstrap()->rank());
   return job;

@@ -47,6 +47,29 @@ TEST_CASE("the runtime reads the variables that the launcher writes") {
   CHECK(ReadLaunchEnv(From(WriteLaunchEnv(launch))) == launch);
 }
 
+TEST_CASE("a job that has changed its size tells each process its rank, or that it has none") {
+  const LaunchEnv launch{
+      .job = "1",
+      .hosts = {{"h2", 1}, {"h3", 2}},
+      .rank = 5,
+      .members = {1, 5, 7},
+      .agent = 3,
+      .launch_size = 4};
+  const auto read = ReadLaunchEnv(From(WriteLaunchEnv(launch)));
+  REQUIRE(read);
+  CHECK(*read == launch);
+  CHECK(RankOf(*read, read->rank) == 1);
+  CHECK(RankOf(*read, 2) == -1);
+  LaunchEnv paused = launch;
+  paused.paused = true;
+  CHECK(RankOf(*ReadLaunchEnv(From(WriteLaunchEnv(paused))), 5) == -1);
+  CHECK(RankOf({.hosts = {{"h1", 2}}}, 1) == 1);
+  CHECK(
+      RefusalOfLaunch({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_MEMBERS", "1,2,3"}}) ==
+      "environment variable DTRUN_MEMBERS is '1,2,3'; expected one number for each of the 2 ranks "
+      "(dtrun sets it)");
+}
+
 TEST_CASE("LaunchVariables lists all variables of a launch so that they can be removed") {
   LaunchEnv launch{
       .job = "1",
@@ -55,7 +78,13 @@ TEST_CASE("LaunchVariables lists all variables of a launch so that they can be r
       .verbose = true,
       .timeline = true,
       .servers = 1,
-      .rank = 0};
+      .rank = 0,
+      .members = {0, 1},
+      .paused = true,
+      .agent = 0,
+      .restarts = true,
+      .launch_size = 2,
+      .epoch_file = "/tmp/epoch"};
   launch.shutdown_note = launch.flight_folder = launch.secret_file = "/tmp";
   for (const auto& [name, value] : WriteLaunchEnv(launch)) {
     const auto& names = LaunchVariables();

@@ -29,7 +29,7 @@ void CheckPlan(const runtime::JoinPlan& plan) {
 }
 
 void CheckLaunch(const base::LaunchEnv& launch) {
-  fuzz::Expect(launch.rank < base::RankCount(launch.hosts));
+  fuzz::Expect(base::RankOf(launch, launch.rank) < base::RankCount(launch.hosts));
   const base::Environment written = base::WriteLaunchEnv(launch);
   const auto get = [&](const std::string& name) -> std::optional<std::string> {
     for (const auto& [variable, value] : written)

@@ -164,7 +164,8 @@ TEST_CASE("options of other launchers are accepted or refused with dtrun's alter
   CHECK_THROWS_WITH(
       OptionsOf({"--gloo", "-np", "2", "p"}),
       "unknown option --gloo; --launcher local starts the ranks of one host without MPI");
-  CHECK_THROWS_WITH(OptionsOf({"--min-np=2", "p"}), Contains("elastic"));
+  CHECK(OptionsOf({"--min-num-proc=2", "-np", "4", "p"}).min_ranks == 2);
+  CHECK_THROWS_WITH(OptionsOf({"--reset-limit=2", "p"}), Contains("--restarts N"));
   CHECK_THROWS_WITH(OptionsOf({}), Contains("dtrun --help lists the options"));
 }
 

@@ -126,14 +126,21 @@ TEST_CASE("the last line tells in which share of a job all ranks worked") {
   JobStory story;
   CHECK(LossLine(story, kSecond) == "");
   story.started_ns = 10 * kSecond;
-  story.losses = {{.why = "x", .lost_ns = 20 * kSecond, .recovered_ns = 21 * kSecond}};
+  story.losses = {
+      {.why = "x", .ranks = {1}, .lost_ns = 20 * kSecond, .recovered_ns = 21 * kSecond}};
   CHECK(
       LossLine(story, 110 * kSecond) ==
       "the job lost ranks once; all ranks worked in 99.0 % of its 100.0 s");
-  story.losses.push_back({.why = "y", .lost_ns = 106 * kSecond});
+  story.losses.push_back({.why = "y", .ranks = {0}, .lost_ns = 106 * kSecond});
   CHECK(
       LossLine(story, 110 * kSecond) ==
       "the job lost ranks 2 times; all ranks worked in 95.0 % of its 100.0 s");
+  story.losses.push_back(
+      {.why = "z", .joined = {4}, .lost_ns = 30 * kSecond, .recovered_ns = 31 * kSecond});
+  CHECK(
+      LossLine(story, 110 * kSecond) ==
+      "the job lost ranks 2 times and gained ranks once; all ranks worked in 94.0 % of its 100.0 "
+      "s");
 }
 
 TEST_CASE("the report of a job with many ranks is as short as that of a small job") {

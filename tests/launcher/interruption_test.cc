@@ -28,6 +28,16 @@ TEST_CASE("if no rank takes notices then the job is ended as soon as all ranks h
   CHECK(job.OnTime(kNobody, kStart + 10999ms) == Step::kKill);
 }
 
+TEST_CASE("a program that has just started gets time to take the notice, except after Ctrl-C") {
+  constexpr NoticeAnswers kStarting{.starting = 1};
+  Interruption job(10s), typed(10s);
+  job.OnSignal(SIGTERM, kStart);
+  CHECK(job.OnTime(kStarting, kStart + 2s) == Step::kNone);
+  CHECK(job.OnTime(kStarting, kStart + 3s) == Step::kTerminate);
+  typed.OnSignal(SIGINT, kStart);
+  CHECK(typed.OnTime(kStarting, kStart + 1ms) == Step::kTerminate);
+}
+
 TEST_CASE("ranks that do not answer a notice are waited for only one second") {
   Interruption job(10s);
   job.OnSignal(SIGINT, kStart);

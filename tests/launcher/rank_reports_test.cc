@@ -8,7 +8,7 @@
 namespace dtrun::launcher {
 namespace {
 
-constexpr RankRange kRanks = {2, 2};
+const HostRanks kRanks = {2, 3};
 
 std::string RefusalOf(const Frame& frame) {
   RankReports reports;
@@ -89,17 +89,19 @@ TEST_CASE("running ranks answer each notice anew") {
   reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
   reports.Hear({FrameType::kStarted, 3, R"({"pid": 41})"}, kRanks, 5);
   reports.Hear({FrameType::kNoticed, 3, R"({"takes": true})"}, kRanks, 6);
-  CHECK(reports.answers().awaited == 1);
-  CHECK(reports.answers().takers == 1);
+  CHECK(reports.answers(10).awaited == 1);
+  CHECK(reports.answers(10).takers == 1);
   reports.ForgetAnswers();
-  CHECK(reports.answers().awaited == 2);
+  CHECK(reports.answers(10).awaited == 2);
 }
 
 TEST_CASE("an agent may report only on the ranks of its own host") {
   const std::string ended = R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})";
   const std::string refusal = "invalid message from an agent: found rank ";
   CHECK(RefusalOf({FrameType::kEnded, 3, ended}) == "taken");
-  CHECK(RefusalOf({FrameType::kEnded, 4, ended}) == refusal + "4; expected a rank from 2 to 3");
+  CHECK(
+      RefusalOf({FrameType::kEnded, 4, ended}) ==
+      refusal + "4; expected one of the host's ranks: ranks 2 and 3");
   for (const FrameType type : {FrameType::kStarted, FrameType::kEnded, FrameType::kNoticed})
     for (const int rank : {-1, 0, 4, INT32_MAX, INT32_MIN})
       CHECK_THAT(RefusalOf({type, rank, ended}), Catch::StartsWith(refusal));

@@ -1,29 +1,53 @@
-// Lost ranks of several hosts that are started again (--restarts). No host has Open MPI's launcher.
+// Lost ranks of several hosts that are started again (--restarts), and jobs that change their size.
+// No host has Open MPI's launcher. ELASTIC_HOST_EVENTS is the number of random events, ELASTIC_SEED
+// their seed.
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/multihost/rig.h"
 
 namespace dtrun::testing {
 namespace {
 
-// Runs a job of `steps` steps on two hosts, and `faults` meanwhile. The script has a function
-// await STEP and a function process RANK.
-CommandResult ElasticJob(
-    int steps, const std::string& faults, const std::string& options = "",
-    const std::string& hosts = "h1:2,h2:2") {
+// Runs a job of `steps` steps with the options `options` of dtrun on hosts `names`, and `faults`
+// meanwhile. The shell of both has the folder $work, the process $job of dtrun and the functions
+// await STEP, which returns when the job has come so far, and process RANK.
+CommandResult RunOn(
+    const std::string& names, int steps, const std::string& options, const std::string& faults,
+    const std::string& prepare = "") {
   const std::string script =
       "work=$(mktemp -d /var/tmp/elastic.XXXXXX) && touch $work/slow || exit 1\n"
       "await() {\n"
       "  step=\n"
-      "  while [ \"${step:-0}\" -lt $1 ]; do sleep 0.02; step=$(cat $work/step 2>/dev/null); done\n"
+      "  while kill -0 $job 2>/dev/null && [ \"${step:-0}\" -lt $1 ]; do\n"
+      "    sleep 0.02; step=$(cat $work/step 2>/dev/null)\n"
+      "  done\n"
       "}\n"
-      "process() { cat $work/pid.$1; }\n"
-      "launcher/dtrun --launcher ssh --tag none -np 4 -H " +
-      hosts + " " + options + " tests/ranks/elastic " + std::to_string(steps) +
-      " $work &\njob=$!\n" + faults + "\nwait $job; code=$?; rm -rf $work; exit $code\n";
-  return Run(ScriptOnHosts(script, {"--names", "h1,h2,h3"}));
+      "process() { cat $work/pid.$1; }\n" +
+      prepare + "launcher/dtrun --tag none -np 4 " + options + " tests/ranks/elastic " +
+      std::to_string(steps) + " $work &\njob=$!\n" + faults +
+      "\nwait $job; code=$?; rm -rf $work; exit $code\n";
+  Command command = ScriptOnHosts(script, {"--names", names});
+  command.timeout = std::chrono::minutes(14);
+  return Run(command);
+}
+
+CommandResult ElasticJob(
+    int steps, const std::string& faults, const std::string& options = "",
+    const std::string& hosts = "h1:2,h2:2") {
+  return RunOn("h1,h2,h3", steps, "--launcher ssh -H " + hosts + " " + options, faults);
 }
 
 const std::string& Undisturbed() {
@@ -107,6 +131,182 @@ TEST_CASE("the loss of a spare host is reported and the job goes on") {
   CHECK(result.out == Undisturbed());
   CHECK(result.err.find("dtrun: host h3 was lost: ") != std::string::npos);
   CHECK(result.err.find("; the host was a spare\n") != std::string::npos);
+}
+
+// ---- Jobs that change their size ----------------------------------------------------------------
+
+constexpr char kCut[] = "nsenter --net=/run/rig/h2/net ip link set eth0 down";
+
+TEST_CASE("a job goes on without the ranks of a lost host") {
+  if (Skipped()) return;
+  const std::string fault = GENERATE(as<std::string>(), kCut, "ssh h2 kill -KILL -1");
+  const CommandResult result =
+      ElasticJob(200, "await 40\n" + fault, "--restarts 5 --min-np 2 --host-timeout 4");
+  CAPTURE(fault, result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == Undisturbed());
+  CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);
+  CHECK(result.err.find("; the job goes on with 2 ranks\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 2 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE("a host whose link was cut joins again when the link is back") {
+  if (Skipped()) return;
+  const CommandResult result = ElasticJob(
+      1000,
+      std::string("await 40\n") + kCut +
+          "\nawait 200; nsenter --net=/run/rig/h2/net ip link set eth0 up",
+      "--restarts 5 --min-np 2 --host-timeout 4");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("1000 steps, digest ") == 0);
+  CHECK(result.out.find("each example 20 times\n") != std::string::npos);
+  CHECK(result.err.find("; the job goes on with 2 ranks\n") != std::string::npos);
+  CHECK(result.err.find(" on h2 join; the job goes on with 4 ranks\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+// `faults` change the hosts in $work/hosts with the function name.
+CommandResult DiscoveredJob(
+    int steps, const std::string& faults, const std::string& options,
+    const std::string& names = "h1,h2,h3") {
+  return RunOn(
+      names, steps, "--host-discovery-script $work/discover " + options, faults,
+      "name() { printf '%s\\n' \"$@\" > $work/new && mv $work/new $work/hosts; }\n"
+      "name h1:2 h2:2\n"
+      "printf '#!/bin/sh\\ncat %s\\n' $work/hosts > $work/discover; chmod +x $work/discover\n");
+}
+
+TEST_CASE("a job grows to the hosts that the discovery names and leaves those it names no more") {
+  if (Skipped()) return;
+  const CommandResult result = DiscoveredJob(
+      600, "await 40; name h1:2 h2:2 h3:2\nawait 250; name h1:2 h3:2",
+      "--restarts 5 --min-np 2 --max-np 6");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("600 steps, digest ") == 0);
+  CHECK(result.out.find("each example 12 times\n") != std::string::npos);
+  CHECK(
+      result.err.find("dtrun: ranks 4 and 5 on h3 join; the job goes on with 6 ranks\n") !=
+      std::string::npos);
+  CHECK(result.err.find("dtrun: all 6 ranks go on, ") != std::string::npos);
+  CHECK(
+      result.err.find("dtrun: host h2 was lost: --host-discovery-script names it no more\n") !=
+      std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE("a job with too few ranks waits until the discovery names a host") {
+  if (Skipped()) return;
+  const CommandResult result = DiscoveredJob(
+      200, "await 40; name h1:2; ssh h2 pkill -KILL dtrun_agent\nsleep 3; name h1:2 h3:2",
+      "--restarts 5 --min-np 3");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == Undisturbed());
+  CHECK(
+      result.err.find("2 ranks left of at least 3 (--min-np): the job waits for hosts\n") !=
+      std::string::npos);
+  CHECK(
+      result.err.find("dtrun: hosts have come; the job goes on with 4 ranks\n") !=
+      std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE("a job that waits for hosts in vain ends after --elastic-timeout") {
+  if (Skipped()) return;
+  const CommandResult result = DiscoveredJob(
+      1000, "await 40; name h1:2; ssh h2 pkill -KILL dtrun_agent",
+      "--restarts 5 --elastic-timeout 3");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 69);
+  CHECK(
+      result.err.find("2 ranks were left, expected at least 4 (--min-np), and no host came within "
+                      "3 s (--elastic-timeout)\n") != std::string::npos);
+}
+
+// ---- A storm ------------------------------------------------------------------------------------
+
+int Wish(const char* name, int otherwise) {
+  const char* wish = std::getenv(name);
+  return wish == nullptr ? otherwise : std::atoi(wish);
+}
+
+// `events` random events of four hosts, as shell commands with pauses. dtrun runs on h1.
+std::string RandomFaults(int events, unsigned seed) {
+  std::mt19937 random(seed);
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
+  std::string script = "await 40\n";
+  for (int i = 0; i < events; ++i) {
+    const std::string other = "h" + std::to_string(draw(2, 4));
+    const std::string any = "ssh h" + std::to_string(draw(1, 4));
+    switch (draw(0, 9)) {
+      case 0:
+      case 1:
+      case 2: script += any + " pkill -KILL -o -x elastic\n"; break;
+      case 3: script += any + " pkill -KILL -n -x dtrun_rank\n"; break;
+      case 4: script += any + " 'pkill -STOP -o -x elastic; sleep 1; pkill -CONT elastic'\n"; break;
+      case 5: script += "ssh " + other + " pkill -KILL -x dtrun_agent\n"; break;
+      case 6: script += "ssh " + other + " 'pkill -KILL dtrun_; pkill -KILL -x elastic'\n"; break;
+      case 7:
+        script += "nsenter --net=/run/rig/" + other + "/net ip link set eth0 down; sleep " +
+                  std::to_string(draw(1, 7)) + "; nsenter --net=/run/rig/" + other +
+                  "/net ip link set eth0 up\n";
+        break;
+      default: {
+        std::string hosts = "name h1:2";
+        for (const char* host : {" h2:2", " h3:2", " h4:2"})
+          if (draw(0, 3) > 0) hosts += host;
+        script += hosts + "\n";
+      }
+    }
+    script += "sleep 0." + std::to_string(draw(1, 9)) + "\n";
+  }
+  return script + "name h1:2 h2:2 h3:2 h4:2";
+}
+
+void PrintRecoveries(const nlohmann::json& report) {
+  std::vector<double> of_processes, of_hosts, of_joins;
+  for (const nlohmann::json& loss : report.at("losses")) {
+    if (!loss.at("recovery_s").is_number()) continue;
+    const bool by_host = loss.at("reason").get<std::string>().find("host") != std::string::npos;
+    auto& seconds = loss.at("ranks").empty() ? of_joins : by_host ? of_hosts : of_processes;
+    seconds.push_back(loss.at("recovery_s"));
+  }
+  for (const auto& [what, seconds] :
+       {std::pair("lost processes", &of_processes), std::pair("lost hosts", &of_hosts),
+        std::pair("joins", &of_joins)}) {
+    std::sort(seconds->begin(), seconds->end());
+    if (!seconds->empty())
+      std::printf(
+          "%zu %s: all ranks worked again after %.2f s (median), %.2f s (most)\n", seconds->size(),
+          what, (*seconds)[seconds->size() / 2], seconds->back());
+  }
+}
+
+TEST_CASE("a storm of lost ranks, lost hosts and new hosts changes no bit of the result") {
+  if (Skipped()) return;
+  const int events = Wish("ELASTIC_HOST_EVENTS", 30), steps = 100 * events;
+  const auto seed = static_cast<unsigned>(Wish("ELASTIC_SEED", 1));
+  const TemporaryFolder folder;
+  const CommandResult calm = Run(
+      {.argv = {
+           kDtrun, "--tag", "none", "-np", "2", "tests/ranks/elastic", std::to_string(steps),
+           folder.path()}});
+  // The hosts have a /tmp of their own.
+  const std::string report = "/var/tmp/elastic-report." + std::to_string(getpid());
+  const CommandResult result = DiscoveredJob(
+      steps, RandomFaults(events, seed),
+      "--restarts 100000 --min-np 2 --max-np 8 --host-timeout 4 --report-json " + report,
+      "h1,h2,h3,h4");
+  CAPTURE(seed, result.err);
+  CHECK(calm.out.find("digest") != std::string::npos);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == calm.out);
+  PrintRecoveries(nlohmann::json::parse(std::ifstream(report), nullptr, false));
+  std::filesystem::remove(report);
 }
 
 }  // namespace

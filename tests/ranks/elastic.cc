@@ -1,5 +1,7 @@
 // A plain training loop that survives lost ranks. Usage: elastic STEPS FOLDER. Writes its process
-// id to FOLDER/pid.RANK. Counts in the trained state how often each example was used. Rank 0 prints
+// id to FOLDER/pid.RANK, where RANK is its launch number. The result does not depend on the number
+// of ranks: all sums of gradients are exact. Counts in the trained state how often each example was
+// used. Rank 0 prints
 //   300 steps, digest 1234567890abcdef, each example 3 times
 // FOLDER/slow: a step takes 20 ms instead of 2 ms.
 
@@ -7,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +24,9 @@ constexpr uint64_t kExamples = 400, kBatch = 8, kWeights = 1000;
 // A permutation of the examples: 7 has no common factor with 400.
 uint64_t ExampleAt(uint64_t position) { return position * 7 % kExamples; }
 
+// A multiple of 2^-20, so that sums of few such values below 1 are exact.
+float Rounded(float value) { return std::nearbyint(value * 1048576.0f) / 1048576.0f; }
+
 class Training {
  public:
   Training() : weights_(kWeights, 1.0f), gradient_(kWeights + kExamples), used_(kExamples) {}
@@ -33,12 +39,13 @@ class Training {
   // The gradient ends with one count for each example.
   void Step(dtrun::Context& job, uint64_t step) {
     std::fill(gradient_.begin(), gradient_.end(), 0.0f);
-    const uint64_t share = kBatch / static_cast<uint64_t>(job.size());
-    const uint64_t first = step * kBatch + static_cast<uint64_t>(job.rank()) * share;
-    for (uint64_t i = first; i < first + share; ++i) {
+    const auto rank = static_cast<uint64_t>(job.rank()), size = static_cast<uint64_t>(job.size());
+    const uint64_t first = step * kBatch + rank * kBatch / size;
+    const uint64_t last = step * kBatch + (rank + 1) * kBatch / size;
+    for (uint64_t i = first; i < last; ++i) {
       const uint64_t example = ExampleAt(i % kExamples);
       for (uint64_t w = 0; w < kWeights; ++w)
-        gradient_[w] += weights_[w] * 1e-3f * static_cast<float>((example * 31 + w) % 17);
+        gradient_[w] += Rounded(weights_[w] * 1e-3f * static_cast<float>((example * 31 + w) % 17));
       gradient_[kWeights + example] += 1;
     }
     job.world().AllReduce(dtrun::Buffer(gradient_.data(), gradient_.size()));
@@ -80,11 +87,13 @@ int main(int argc, char** argv) {
   training.Keep(elastic);
   try {
     elastic.Run([&](dtrun::Context& job) {
-      const std::string rank = std::to_string(job.rank());
+      const char* const number = std::getenv("DTRUN_RANK");
+      const std::string rank = number == nullptr ? std::to_string(job.rank()) : number;
       std::ofstream(folder + "/pid." + rank) << ::getpid() << '\n';
       for (; elastic.step() < steps; elastic.EndStep()) {
         training.Step(job, elastic.step());
         ::usleep(slow ? 20'000 : 2'000);
+        job.ReportProgress(elastic.step() + 1, 0);
         if (job.rank() == 0) std::ofstream(folder + "/step") << elastic.step() << '\n';
       }
       if (job.rank() == 0) training.Print(steps);

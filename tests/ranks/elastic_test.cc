@@ -109,6 +109,57 @@ TEST_CASE("a job that loses a rank to SIGKILL ends with the result of one that w
   CHECK(report.at("exit_code") == 0);
 }
 
+TEST_CASE("faults on purpose are made at their step, and every report says so") {
+  TemporaryFolder folder;
+  ElasticJob job(
+      300,
+      {"--restarts", "5", "--inject",
+       "kill rank 1 at step 50; stop rank 2 for 0.3s at step 80; slow rank 0 by 2x",
+       "--report-json", folder.path() + "/report", "--metrics-file", folder.path() + "/metrics"});
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+  CHECK(Read(folder.path() + "/metrics").find("\ndtrun_job_losses_total 1\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: --inject: kill rank 1 at step 50\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: rank 1 on ") != std::string::npos);
+  CHECK(result.err.find("dtrun: 3 faults were made on purpose (--inject)\n") != std::string::npos);
+  const nlohmann::json report = nlohmann::json::parse(Read(folder.path() + "/report"));
+  CHECK(report.at("injected").size() == 3);
+  CHECK(report.at("losses").size() == 1);
+}
+
+TEST_CASE("without restarts left, a job goes on with fewer ranks and the same result") {
+  ElasticJob job(300, {"--restarts", "1", "--min-np", "2"});
+  REQUIRE(job.AwaitStep(20));
+  REQUIRE(kill(job.process(2), SIGKILL) == 0);
+  REQUIRE(job.AwaitStep(100));
+  REQUIRE(kill(job.process(0), SIGKILL) == 0);
+  REQUIRE(job.AwaitStep(200));
+  REQUIRE(kill(job.process(3), SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+  CHECK(result.err.find("; the rank is started again (restart 1 of 1)\n") != std::string::npos);
+  CHECK(result.err.find("; the job goes on with 3 ranks\n") != std::string::npos);
+  CHECK(result.err.find("; the job goes on with 2 ranks\n") != std::string::npos);
+}
+
+TEST_CASE("a job that would have too few ranks ends with the reason of the last loss") {
+  ElasticJob job(300, {"--restarts", "1", "--min-np", "4"}, true);
+  REQUIRE(job.AwaitStep(5));
+  REQUIRE(kill(job.process(2), SIGKILL) == 0);
+  REQUIRE(job.AwaitStep(20));
+  REQUIRE(kill(job.process(0), SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 128 + SIGKILL);
+  CHECK(
+      result.err.find("was killed by SIGKILL; --restarts 1 allows no further restart\n") !=
+      std::string::npos);
+}
+
 TEST_CASE("a job that loses three of four ranks at once goes on from the last one") {
   ElasticJob job(300, {"--restarts", "5"});
   REQUIRE(job.AwaitStep(40));
@@ -209,6 +260,12 @@ TEST_CASE("options that a restarted rank cannot have are refused") {
       {{"--ps", "1"}, "--restarts 3: found --ps; expected one of the two"},
       {{"--stdin", "0"}, "--restarts 3: found --stdin 0; expected one of the two"},
       {{"--timeline", "x.json"}, "--restarts 3: found --timeline; expected one of the two"},
+      {{"--min-np", "3"}, "--min-np 3: expected at most -np, which is 2"},
+      {{"--max-np", "3"}, "--max-np 3 needs --host-discovery-script, which names further hosts"},
+      {{"--host-discovery-script", "x", "--max-np", "1"},
+       "--max-np 1: expected at least -np, which is 2"},
+      {{"--host-discovery-script", "x", "-H", "localhost"},
+       "--host-discovery-script: found -H; expected one of the two, because each names all hosts"},
       {{"--launcher", "mpirun"}, "--restarts needs ranks that find each other without MPI"}};
   for (const auto& [options, message] : cases) {
     Words words = {"--restarts", "3", "-np", "2"};

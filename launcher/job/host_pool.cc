@@ -1,0 +1,138 @@
+#include "launcher/job/host_pool.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/text.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kBetweenRuns{1}, kLongestRun{20}, kShortestWait{1}, kLongestWait{60};
+constexpr size_t kMostOutput = 16 << 20;
+// The shell adds this line if the program has ended with code 0.
+constexpr char kEnd[] = "# end of the hosts";
+
+int SlotsOf(const std::vector<Host>& hosts) { return static_cast<int>(SlotCount(hosts)); }
+
+}  // namespace
+
+HostDiscovery::HostDiscovery(Poller& poller, std::string program, int slots_per_host)
+    : poller_(poller), program_(std::move(program)), slots_per_host_(std::max(slots_per_host, 1)) {}
+
+HostDiscovery::~HostDiscovery() { End(""); }
+
+void HostDiscovery::Tick(std::chrono::steady_clock::time_point now) {
+  if (child_) {
+    if (now - started_ > kLongestRun)
+      End(Text("still ran after ", kLongestRun.count(), " s; dtrun ended it"));
+    return;
+  }
+  if (now - started_ < kBetweenRuns) return;
+  started_ = now;
+  output_.clear();
+  const std::string run = Text(ShellQuoted(program_), " && echo '", kEnd, "'");
+  child_ = StartAgentProcess({"/bin/sh", "-c", run});
+  complaints_ = std::make_unique<Complaints>(poller_, child_->complaints);
+  poller_.Watch(child_->channel, POLLIN, [this](short) { Read(); });
+}
+
+void HostDiscovery::Read() {
+  char bytes[4096];
+  const ssize_t got = read(child_->channel, bytes, sizeof bytes);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got > 0 && output_.size() < kMostOutput) {
+    output_.append(bytes, static_cast<size_t>(got));
+    return;
+  }
+  const std::string end = Text(kEnd, '\n');
+  if (!output_.ends_with(end)) {
+    complaints_->Drain();
+    const std::string line = complaints_->LastLine();
+    return End(line.empty() ? "failed without a message" : "failed: " + line);
+  }
+  const std::string text = output_.substr(0, output_.size() - end.size());
+  try {
+    std::vector<Host> hosts;
+    const bool has_hosts = text.find_first_not_of(" \t\r\n") != std::string::npos;
+    if (has_hosts) hosts = ParseHostfile("output", text);
+    for (Host& host : hosts)
+      if (host.slots == 0) host.slots = slots_per_host_;
+    hosts_ = std::move(hosts);
+    End("");
+  } catch (const LaunchError& error) {
+    End(error.what());
+  }
+}
+
+void HostDiscovery::End(const std::string& error) {
+  if (!child_) return;
+  poller_.Forget(child_->channel);
+  close(child_->channel);
+  complaints_.reset();
+  kill(-child_->process, SIGKILL);
+  AwaitChild(child_->process, std::chrono::seconds(1));
+  child_.reset();
+  error_ = error.empty() ? "" : Text("--host-discovery-script ", program_, ": ", error);
+}
+
+std::string HostDiscovery::TakeError() {
+  return error_ == std::exchange(told_error_, error_) ? "" : error_;
+}
+
+std::vector<Host> DiscoverHosts(
+    const std::string& program, int slots_per_host, int slots, std::chrono::seconds patience) {
+  Poller poller;
+  HostDiscovery discovery(poller, program, slots_per_host);
+  std::string error;
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto now = begin; now - begin < patience; now = std::chrono::steady_clock::now()) {
+    discovery.Tick(now);
+    poller.Wait(milliseconds(100));
+    if (const std::string new_error = discovery.TakeError(); !new_error.empty()) error = new_error;
+    if (discovery.hosts() && SlotsOf(*discovery.hosts()) >= slots) return *discovery.hosts();
+  }
+  const std::string found =
+      !error.empty() ? error
+                     : Text(
+                           "--host-discovery-script ", program, ": found ",
+                           discovery.hosts() ? SlotsOf(*discovery.hosts()) : 0, " slots");
+  throw LaunchError(
+      ExitCode::kUnavailable,
+      Text(
+          found, "; expected at least ", slots, slots == 1 ? " slot" : " slots", " within ",
+          patience.count(), " s (--elastic-timeout)"));
+}
+
+void HostPool::Failed(const std::string& name, Time now) {
+  Wait& wait = waits_[name];
+  const auto pause = kShortestWait * (1 << std::min(wait.failures++, 10));
+  wait.until = now + std::min(pause, kLongestWait);
+}
+
+std::vector<base::HostSlots> HostPool::Candidates(Time now) const {
+  std::vector<base::HostSlots> candidates = hosts_;
+  std::erase_if(candidates, [&](const base::HostSlots& host) {
+    const auto wait = waits_.find(host.name);
+    return wait != waits_.end() && now < wait->second.until;
+  });
+  return candidates;
+}
+
+bool HostPool::Names(const std::string& name) const {
+  return std::any_of(
+      hosts_.begin(), hosts_.end(), [&](const auto& host) { return host.name == name; });
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,82 @@
+#ifndef DTRUN_LAUNCHER_JOB_HOST_POOL_H_
+#define DTRUN_LAUNCHER_JOB_HOST_POOL_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/launch_env.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/job/supervisor.h"
+#include "launcher/support/poller.h"
+
+namespace dtrun::launcher {
+
+/// Runs the user's program that names the hosts (--host-discovery-script), once a second. It prints
+/// lines of a host file: "node1:2", "node1 slots=2" or "node1".
+class HostDiscovery {
+ public:
+  /// A host without a number of slots has `slots_per_host`; 0: one.
+  HostDiscovery(Poller& poller, std::string program, int slots_per_host);
+  ~HostDiscovery();
+  HostDiscovery(const HostDiscovery&) = delete;
+  HostDiscovery& operator=(const HostDiscovery&) = delete;
+
+  /// Starts the program if it is time, and ends a run of more than 20 s. Call it now and then while
+  /// the poller waits.
+  void Tick(std::chrono::steady_clock::time_point now);
+  /// The hosts of the last run; nullopt: no run has ended yet. A run that fails changes nothing.
+  const std::optional<std::vector<Host>>& hosts() const { return hosts_; }
+  /// Why the last run failed; "": it did not. An equal reason is returned once.
+  std::string TakeError();
+
+ private:
+  void Read();
+  void End(const std::string& error);
+
+  Poller& poller_;
+  std::string program_;
+  int slots_per_host_;
+  std::optional<AgentProcess> child_;
+  std::unique_ptr<Complaints> complaints_;
+  std::string output_;
+  std::optional<std::vector<Host>> hosts_;
+  std::string error_, told_error_;
+  std::chrono::steady_clock::time_point started_ = {};
+};
+
+/// Waits until the discovery names hosts with at least `slots` slots. Throws LaunchError
+/// kUnavailable after `patience`, with the last error or the slots that were found.
+std::vector<Host> DiscoverHosts(
+    const std::string& program, int slots_per_host, int slots, std::chrono::seconds patience);
+
+/// The hosts that a job may use beyond those that it uses. A host that was lost or could not be
+/// used has to wait: 1 s, then twice as long each time, at most 60 s. Pure.
+class HostPool {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  void SetHosts(std::vector<base::HostSlots> hosts) { hosts_ = std::move(hosts); }
+  void Failed(const std::string& name, Time now);
+  /// The hosts that may be tried now, in order.
+  std::vector<base::HostSlots> Candidates(Time now) const;
+  bool Names(const std::string& name) const;
+
+ private:
+  struct Wait {
+    int failures = 0;
+    Time until = {};
+  };
+  std::vector<base::HostSlots> hosts_;
+  std::map<std::string, Wait> waits_;
+};
+
+}  // namespace dtrun::launcher
+
+#endif  // DTRUN_LAUNCHER_JOB_HOST_POOL_H_

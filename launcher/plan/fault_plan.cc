@@ -1,0 +1,169 @@
+// Each fault is a list of words. A reader takes them from the left.
+
+#include "launcher/plan/fault_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+#include <sstream>
+
+#include "base/text.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Kind = Fault::Kind;
+
+constexpr double kMostSeconds = 1e7;
+constexpr int kMostRandom = 10'000;
+
+class FaultWords {
+ public:
+  explicit FaultWords(const std::string& item) : item_(item) {
+    std::istringstream stream(item);
+    for (std::string word; stream >> word;) words_.push_back(word);
+    text_ = base::Join(words_, " ");
+  }
+
+  const std::string& text() const { return text_; }
+  bool AtEnd() const { return next_ == words_.size(); }
+  bool Takes(const std::string& word) {
+    const bool is_next = !AtEnd() && words_[next_] == word;
+    next_ += is_next ? 1 : 0;
+    return is_next;
+  }
+  void Expect(const std::string& word) {
+    if (!Takes(word)) Refuse("'" + word + "'");
+  }
+  std::string OneOf(const std::vector<std::string>& known) {
+    if (AtEnd() || std::find(known.begin(), known.end(), words_[next_]) == known.end())
+      Refuse("one of the hosts " + base::Join(known, ", "));
+    return words_[next_++];
+  }
+  int64_t Number(const std::string& what, int64_t least, int64_t most) {
+    const auto number = base::ParseInteger(AtEnd() ? "" : words_[next_]);
+    if (!number || *number < least || *number > most)
+      Refuse(Text(what, " from ", least, " to ", most));
+    ++next_;
+    return *number;
+  }
+  // A number with a unit: "5s", "2x".
+  double Amount(const std::string& what, char unit, double least, double most) {
+    const std::string word = AtEnd() ? "" : words_[next_];
+    char* end = nullptr;
+    const double amount = std::strtod(word.c_str(), &end);
+    const bool is_number = !word.empty() && end == word.c_str() + word.size() - 1 && *end == unit;
+    if (!is_number || !std::isfinite(amount) || amount < least || amount > most) Refuse(what);
+    ++next_;
+    return amount;
+  }
+  Fault::Duration Seconds() {
+    return Fault::Duration(std::llround(1000 * Amount("a time like 5s", 's', 0, kMostSeconds)));
+  }
+
+  [[noreturn]] void Refuse(const std::string& expected) const {
+    throw UsageError(Text(
+        "--inject: in '", text_, "' found ", AtEnd() ? "the end" : "'" + words_[next_] + "'",
+        "; expected ", expected));
+  }
+
+ private:
+  std::string item_, text_;
+  std::vector<std::string> words_;
+  size_t next_ = 0;
+};
+
+void ReadTime(FaultWords& words, Fault& fault) {
+  words.Expect("at");
+  if (words.Takes("step"))
+    fault.step = static_cast<uint64_t>(words.Number("a step", 1, INT64_MAX));
+  else
+    fault.at = words.Seconds();
+}
+
+std::vector<Fault> RandomFaults(FaultWords& words, int ranks) {
+  const auto count = words.Number("a number of faults", 1, kMostRandom);
+  words.Expect("in");
+  const Fault::Duration longest = words.Seconds();
+  words.Expect("seed");
+  std::mt19937_64 random(static_cast<uint64_t>(words.Number("a seed", 0, INT64_MAX)));
+  const auto below = [&](int64_t limit) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(limit, 1)));
+  };
+  std::vector<Fault> faults;
+  for (int64_t i = 0; i < count; ++i) {
+    Fault fault = {.kind = below(4) == 0 ? Kind::kStop : Kind::kKill};
+    fault.rank = static_cast<int>(below(ranks));
+    fault.at = Fault::Duration(below(longest.count()));
+    if (fault.kind == Kind::kStop) fault.duration = Fault::Duration(200 + below(1800));
+    const auto seconds = [](Fault::Duration time) {
+      return Text(static_cast<double>(time.count()) / 1000, "s");
+    };
+    fault.text = Text(
+        fault.kind == Kind::kStop ? "stop rank " : "kill rank ", fault.rank,
+        fault.kind == Kind::kStop ? " for " + seconds(fault.duration) : "", " at ",
+        seconds(fault.at));
+    faults.push_back(fault);
+  }
+  return faults;
+}
+
+Fault ReadFault(FaultWords& words, int ranks, const std::vector<base::HostSlots>& hosts) {
+  Fault fault;
+  if (words.Takes("drop")) {
+    fault.kind = Kind::kDrop;
+    words.Expect("host");
+    std::vector<std::string> names;
+    for (const base::HostSlots& host : hosts) names.push_back(host.name);
+    fault.host = words.OneOf(names);
+    ReadTime(words, fault);
+    if (fault.step) words.Refuse("a time like 20s after 'at': a host makes no steps");
+    return fault;
+  }
+  if (words.Takes("stop"))
+    fault.kind = Kind::kStop;
+  else if (words.Takes("slow"))
+    fault.kind = Kind::kSlow;
+  else if (!words.Takes("kill"))
+    words.Refuse("kill, stop, slow, drop or random");
+  words.Expect("rank");
+  fault.rank = static_cast<int>(words.Number("a rank", 0, ranks - 1));
+  if (fault.kind == Kind::kStop) {
+    words.Expect("for");
+    fault.duration = words.Seconds();
+  }
+  if (fault.kind == Kind::kSlow) {
+    words.Expect("by");
+    fault.factor = words.Amount("a factor like 2x, from 1x to 100x", 'x', 1, 100);
+    if (words.AtEnd()) return fault;
+  }
+  ReadTime(words, fault);
+  return fault;
+}
+
+}  // namespace
+
+std::vector<Fault> ParseFaults(
+    const std::string& text, int ranks, const std::vector<base::HostSlots>& hosts) {
+  std::vector<Fault> faults;
+  for (const std::string& item : base::Split(text, ';')) {
+    FaultWords words(item);
+    if (words.AtEnd()) continue;
+    if (words.Takes("random")) {
+      const std::vector<Fault> random = RandomFaults(words, ranks);
+      faults.insert(faults.end(), random.begin(), random.end());
+    } else {
+      faults.push_back(ReadFault(words, ranks, hosts));
+      faults.back().text = words.text();
+    }
+    if (!words.AtEnd()) words.Refuse("the end of the fault, or ';'");
+  }
+  if (faults.empty())
+    throw UsageError("--inject: found no fault; expected for example 'kill rank 1 at step 7'");
+  return faults;
+}
+
+}  // namespace dtrun::launcher
