@@ -22,6 +22,7 @@
 #include <dtrun/optimizer.h>
 #include <dtrun/parameter_server.h>
 #include <dtrun/parameter_server_strategy.h>
+#include <dtrun/preemption.h>
 #include <dtrun/replicas.h>
 #include <dtrun/sharded_optimizer.h>
 #include <dtrun/sliceable_optimizer.h>

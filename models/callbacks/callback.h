@@ -107,6 +107,10 @@ class Callback {
 
   virtual void OnTrainBegin(Run&) {}
   virtual void OnTrainEnd(Run&, const Logs&) {}
+  /// Runs when training ends before its time because the job is going to end (FitOptions::notice).
+  /// The position is after a step, or at the end of an epoch that was not validated. Save the state
+  /// here. Returns where it was saved; "": nowhere.
+  virtual std::string OnPreemption(Run&) { return ""; }
   virtual void OnEpochBegin(Run&) {}
   /// Runs after the epoch's validation.
   virtual void OnEpochEnd(Run&, Logs&) {}

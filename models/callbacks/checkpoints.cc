@@ -174,6 +174,15 @@ void BackupAndRestore::OnEpochEnd(Run& run, Logs&) {
       {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
 }
 
+// Waits for the file: the process ends soon.
+std::string BackupAndRestore::OnPreemption(Run& run) {
+  const size_t failures = run.not_written().size();
+  Save(
+      run, options_.print, *manager_, /*asynchronous=*/false,
+      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
+  return run.not_written().size() == failures ? options_.folder : "";
+}
+
 void BackupAndRestore::OnTrainEnd(Run& run, const Logs&) {
   Write(run, options_.print, [&] { manager_->Wait(); });
   const std::vector<Checkpoint> backups =

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "models/formats/model/saved_model.h"
@@ -57,6 +58,7 @@ int WriteResult(
 struct Kept {
   KeptTraining training;
   KeptImages images;
+  std::optional<PreemptionNotice> notice = std::nullopt;  // none: this process cannot save
 };
 
 int TrainAsRank(Context& job, const ParsedOptions& parsed, Kept& kept) {
@@ -77,7 +79,8 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed, Kept& kept) {
     std::fputs(Heading(job, options, ready).c_str(), stdout);
     std::fflush(stdout);
   }
-  const Trained trained = Train(job, *strategy, options, ready, kept.training);
+  const Trained trained =
+      Train(job, *strategy, options, ready, kept.training, kept.notice ? &*kept.notice : nullptr);
   const RunReport page = PageOf(job, options, ready, trained);
   return job.rank() == 0 ? WriteResult(job, trained, page, ready) : kSuccess;
 }
@@ -85,6 +88,9 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed, Kept& kept) {
 int Main(int argc, char** argv) {
   const ParameterOptions options = ReadParameterOptions(argc, argv);
   Kept kept;
+  const TrainOptions& training = options.parsed.options;
+  const bool can_save = !training.checkpoint_dir.empty() && training.loop == "fit";
+  if (can_save && !options.has_servers()) kept.notice.emplace();
   return RunAsRank("cnn_fmnist", [&](Context& job) {
     return options.has_servers() ? TrainWithServers(job, "cnn_fmnist", options)
                                  : TrainAsRank(job, options.parsed, kept);

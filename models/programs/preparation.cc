@@ -76,7 +76,7 @@ Verdict PrepareToTrain(const Context& job, Preparation& ready) {
                     why_not.empty() ? "" : Text(" (", why_not, ")"))};
   }
   ready.threads = ComputeThreads(options, job);
-  ready.global_batch = GlobalBatchOf(options, ranks);
+  ready.global_batch = GlobalBatchOf(options, job.launch_size());
   Verdict verdict = CheckBatch(options, ready.global_batch, data.train_examples, ranks);
   if (verdict.exit_code != kSuccess) return verdict;
   if (options.adasum && (ranks & (ranks - 1)) != 0)
@@ -114,7 +114,7 @@ Verdict PrepareToTrain(const Context& job, Preparation& ready) {
     ready.optimizer = MakeOptimizer(
         options.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings,
         *ready.device);
-    RateAt(options, 0, data.train_examples, ranks);
+    RateAt(options, 0, data.train_examples, job.launch_size());
   } catch (const Error& error) {
     return {kUsage, error.what()};
   }

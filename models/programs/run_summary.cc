@@ -83,7 +83,7 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
       options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
       " test images, ", data.shape.height, "x", data.shape.width, ", ", data.classes,
       " classes\nNetwork     ", ready.model->description(), ": ", ready.model->parameter_count(),
-      " parameters\nOptimizer   ", options.optimizer, ", ", RateLine(options, job.size()),
+      " parameters\nOptimizer   ", options.optimizer, ", ", RateLine(options, job.launch_size()),
       ", global batch ", ready.global_batch, ", ",
       BatchesPerEpoch(data.train_examples, ready.global_batch), " steps use every example once\n",
       SlowLines(ready));
@@ -160,8 +160,8 @@ std::map<std::string, std::string> OriginOf(
 std::map<std::string, std::string> MetadataOf(
     const Context& job, const Preparation& ready, const Trained& trained) {
   const TrainOptions& options = ready.options;
-  const double per_epoch =
-      static_cast<double>(StepsPerEpoch(options, ready.data->info.train_examples, job.size()));
+  const double per_epoch = static_cast<double>(
+      StepsPerEpoch(options, ready.data->info.train_examples, job.launch_size()));
   std::map<std::string, std::string> metadata = OriginOf("cnn_fmnist", job, options);
   metadata["global_batch"] = Text(ready.global_batch);
   metadata["steps"] = Text(trained.steps);

@@ -55,7 +55,7 @@ class Session {
         train_(Distributed(strategy, TrainPipeline())),
         test_(Distributed(strategy, ready.data->test.Batch(ready.global_batch))) {}
 
-  Trained Fit(KeptTraining& kept);
+  Trained Fit(KeptTraining& kept, const PreemptionNotice* notice);
   Trained CustomLoop();
 
  private:
@@ -77,7 +77,7 @@ class Session {
         strategy.DistributeDataset(PipelineDataset(pipeline, ready_.threads), InputSplit::kData));
   }
   double Rate(uint64_t step) const {
-    return RateAt(options_, step, ready_.data->info.train_examples, job_.size());
+    return RateAt(options_, step, ready_.data->info.train_examples, job_.launch_size());
   }
   bool says_lines() const { return options_.verbose > 0; }
   CallbackList MakeCallbacks(std::vector<double>& step_losses, bool resumes);
@@ -121,7 +121,7 @@ CallbackList Session::MakeCallbacks(std::vector<double>& step_losses, bool resum
   if (!options_.tensorboard.empty())
     list.push_back(std::make_unique<TensorBoard>(TensorBoardOptions{
         .log_dir = options_.tensorboard,
-        .hparams = HParamsOf(options_, job_.size()),
+        .hparams = HParamsOf(options_, job_.launch_size()),
         .command = options_.command}));
   if (options_.early_stopping > 0) {
     list.push_back(std::make_unique<EarlyStopping>(EarlyStoppingOptions{
@@ -130,8 +130,9 @@ CallbackList Session::MakeCallbacks(std::vector<double>& step_losses, bool resum
   return list;
 }
 
-Trained Session::Fit(KeptTraining& kept) {
+Trained Session::Fit(KeptTraining& kept, const PreemptionNotice* notice) {
   Trained trained;
+  if (notice != nullptr) trainer_.Watch(*notice);
   const FitOptions fit{
       .epochs = options_.epochs,
       .steps_per_epoch = options_.steps_per_epoch,
@@ -157,8 +158,9 @@ Logs Session::TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses) {
   job_.world().Barrier();
   const double exposed_before = replica_.statistics().total.exposed_s;
   const auto start = std::chrono::steady_clock::now();
-  const uint64_t steps = StepsPerEpoch(options_, ready_.data->info.train_examples, job_.size());
-  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.size());
+  const uint64_t steps =
+      StepsPerEpoch(options_, ready_.data->info.train_examples, job_.launch_size());
+  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.launch_size());
   uint64_t examples = 0;
   train_.StartEpoch(epoch);
   ReplicaBatch batch;
@@ -183,7 +185,7 @@ Logs Session::TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses) {
 
 Trained Session::CustomLoop() {
   Trained trained;
-  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.size());
+  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.launch_size());
   for (uint64_t epoch = 0; epoch < options_.epochs && replica_.step() < last; ++epoch) {
     Logs logs = TrainOneEpoch(epoch, trained.result.step_losses);
     if (!std::isfinite(logs["loss"])) {
@@ -234,9 +236,9 @@ std::unique_ptr<Session> MakeSession(
 
 Trained Train(
     Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready,
-    KeptTraining& kept) {
+    KeptTraining& kept, const PreemptionNotice* notice) {
   const std::unique_ptr<Session> session = MakeSession(job, strategy, options, ready);
-  return options.loop == "custom" ? session->CustomLoop() : session->Fit(kept);
+  return options.loop == "custom" ? session->CustomLoop() : session->Fit(kept, notice);
 }
 
 }  // namespace dtrun::models

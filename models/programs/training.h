@@ -89,10 +89,10 @@ struct Trained {
 /// errors of Trainer::Fit, and Error kMismatch if the ranks' final parameters differ. If the
 /// strategy refuses the network or the optimizer, throws AgreedError. `kept` outlives this
 /// process's work in the job. After a loss of ranks, the loop `fit` continues from there, and the
-/// loop `custom` starts again.
+/// loop `custom` starts again. The loop `fit` looks at `notice`, if there is one (Trainer::Watch).
 Trained Train(
     Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready,
-    KeptTraining& kept);
+    KeptTraining& kept, const PreemptionNotice* notice = nullptr);
 
 /// Describes the training, one topic per line. Ends with a new line.
 std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready);

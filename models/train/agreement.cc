@@ -14,7 +14,8 @@ namespace dtrun::models {
 
 namespace {
 
-enum Signal : int64_t { kNothing = 0, kStop = 1, kFailed = 2 };
+// The highest signal of any rank counts. A stop comes with the notice that was found with it.
+enum Signal : int64_t { kNothing = 0, kStop = 1, kNotice = 2, kFailed = 3 };
 
 std::string Pack(const Complaint& complaint) {
   return Text(static_cast<int>(complaint.code), " ", complaint.exit_code, " ", complaint.text);
@@ -55,9 +56,12 @@ void Agreement::Fail(Complaint complaint) {
 }
 
 bool Agreement::Settle() {
-  int64_t signal = failed() ? kFailed : std::exchange(stop_, false) ? kStop : kNothing;
+  const bool stop = std::exchange(stop_, false);
+  const bool noticed = notice_ != nullptr && notice_->given();
+  int64_t signal = failed() ? kFailed : noticed ? kNotice : stop ? kStop : kNothing;
   world_.AllReduce(Buffer(&signal, 1), ReduceOp::kMax);
   if (signal == kFailed) ThrowTogether();
+  preempted_ = signal == kNotice;
   return signal == kStop;
 }
 

@@ -5,6 +5,7 @@
 #include <dtrun/context.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/preemption.h>
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +24,8 @@ enum ExitCode : int {
   kDataUnusable = 66,
   kInternal = 70,
   kResultNotWritten = 73,
-  kRanksDisagree = 76,  ///< also: a rank is lost or stalled
+  kSavedForLater = dtrun::kPreempted,  ///< the state was saved, because the job is going to end
+  kRanksDisagree = 76,                 ///< also: a rank is lost or stalled
 };
 
 /// The exit code for an error of the runtime.
@@ -59,12 +61,15 @@ struct Complaint {
   std::string text;
 };
 
-/// Makes the state of one rank the state of all ranks: errors, and requests to stop. `Run`, `Fail`
-/// and `RequestStop` are local. `Settle` combines the states of all ranks, with one all-reduce of 8
-/// bytes if there is no failure. Not thread-safe.
+/// Makes the state of one rank the state of all ranks: errors, requests to stop, and notices that
+/// the job is going to end. `Run`, `Fail` and `RequestStop` are local. `Settle` combines the states
+/// of all ranks, with one all-reduce of 8 bytes if there is no failure. Not thread-safe.
 class Agreement {
  public:
   explicit Agreement(Communicator& world) : world_(world) {}
+
+  /// Settle looks at this notice, which outlives this object. nullptr: at none.
+  void Watch(const PreemptionNotice* notice) { notice_ = notice; }
 
   /// Calls `body`, unless a failure is pending. Keeps an exception of `body` for Settle, with
   /// `what` and a colon before its text. Three exceptions are rethrown instead: AgreedError,
@@ -80,13 +85,16 @@ class Agreement {
   /// all ranks. The text names the ranks, unless all ranks have the same text: "rank 2: loss is
   /// nan". Collective.
   bool Settle();
+  /// Whether the last Settle has found a notice on any rank.
+  bool preempted() const { return preempted_; }
 
  private:
   [[noreturn]] void ThrowTogether();
 
   Communicator& world_;
   std::optional<Complaint> complaint_;
-  bool stop_ = false;
+  const PreemptionNotice* notice_ = nullptr;
+  bool stop_ = false, preempted_ = false;
 };
 
 /// Returns the complaint of the lowest rank that has one, with the names of the ranks that share

@@ -53,6 +53,7 @@ History Trainer::Fit(BatchSource& data, const FitOptions& options, const Callbac
   run.epochs = options.epochs;
   run.steps = options.steps_per_epoch > 0 ? options.steps_per_epoch : data.steps_per_epoch();
   History history;
+  agreement_.Watch(notice_);
   ResetMetrics();
   Call(callbacks, [&](Callback& callback) { callback.OnTrainBegin(run); });
   agreement_.Settle();
@@ -70,6 +71,8 @@ void Trainer::RunEpochs(
     Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
     History& history) {
   if (options.kept != nullptr) options.kept->Restore(run, history);
+  if (notice_ != nullptr) agreement_.Settle();
+  if (agreement_.preempted()) EndForLater(run, callbacks);
   while (run.position.epoch < options.epochs && !run.stop() &&
          (options.max_steps == 0 || run.position.step < options.max_steps))
     RunEpoch(run, data, options, callbacks, history);
@@ -77,6 +80,7 @@ void Trainer::RunEpochs(
   Call(callbacks, [&](Callback& callback) { callback.OnTrainEnd(run, last); });
   agreement_.Settle();
   history.not_written = run.not_written();
+  agreement_.Watch(nullptr);
 }
 
 void Trainer::RunEpoch(
@@ -95,6 +99,7 @@ void Trainer::RunEpoch(
   };
   while (!run.stop() && has_steps_left() && RunBatch(run, data, callbacks, options.kept)) continue;
 
+  const std::vector<double> sums = SumsOf(all_metrics_);
   run.cut_short = run.steps > 0 && run.position.batch < run.steps;
   SumOverRanks(run.world(), all_metrics_);
   Logs logs = LogsOf("");
@@ -103,6 +108,10 @@ void Trainer::RunEpoch(
   if (options.validation_data != nullptr) {
     run.validating = true;
     const Logs validation = EvaluateIn(run, *options.validation_data, callbacks);
+    if (agreement_.preempted()) {
+      SetSums(all_metrics_, sums);
+      EndForLater(run, callbacks);
+    }
     for (const auto& [name, value] : validation) logs["val_" + name] = value;
     run.validating = false;
   }
@@ -146,7 +155,25 @@ bool Trainer::RunBatch(
   Call(callbacks, [&](Callback& callback) { callback.OnBatchEnd(run, logs); });
   if (run.stop()) agreement_.RequestStop();
   if (agreement_.Settle()) run.StopTraining();
+  if (agreement_.preempted()) EndForLater(run, callbacks);
   return true;
+}
+
+void Trainer::EndForLater(Run& run, const CallbackList& callbacks) {
+  agreement_.Watch(nullptr);
+  std::string folder;
+  Call(callbacks, [&](Callback& callback) {
+    if (const std::string saved = callback.OnPreemption(run); !saved.empty()) folder = saved;
+  });
+  agreement_.Settle();
+  const TrainingPosition& at = run.position;
+  const std::string why = Text(
+      "the job is going to end; ended after step ", at.step, ", in epoch ", at.epoch + 1,
+      ", batch ", at.batch);
+  if (folder.empty())
+    throw AgreedError(ErrorCode::kSystem, kResultNotWritten, why + "; the state was not saved");
+  throw AgreedError(
+      ErrorCode::kUnavailable, kSavedForLater, Text(why, "; the state is saved in ", folder));
 }
 
 void Trainer::CheckLoss(const Run& run, double loss) {
@@ -162,22 +189,39 @@ void Trainer::CheckLoss(const Run& run, double loss) {
 Logs Trainer::Evaluate(BatchSource& data, const CallbackList& callbacks) {
   Run run(replica_, all_metrics_);
   run.steps = data.steps_per_epoch();
-  return EvaluateIn(run, data, callbacks);
+  agreement_.Watch(notice_);
+  Logs logs = EvaluateIn(run, data, callbacks);
+  agreement_.Watch(nullptr);
+  if (agreement_.preempted())
+    throw AgreedError(
+        ErrorCode::kUnavailable, kSavedForLater,
+        "the job is going to end; ended in an evaluation after the training");
+  return logs;
 }
+
+// Returns no logs if the job is going to end.
 
 Logs Trainer::EvaluateIn(Run& run, BatchSource& data, const CallbackList& callbacks) {
   ResetMetrics();
   replica_.AverageBuffers();
   Call(callbacks, [&](Callback& callback) { callback.OnTestBegin(run); });
-  agreement_.Run("", [&] {
-    data.StartEpoch(0);
-    for (const ReplicaBatch& batch : RestOf(data)) {
+  agreement_.Run("", [&] { data.StartEpoch(0); });
+  bool found = true;
+  while (found) {
+    found = false;
+    agreement_.Run("", [&] {
+      ReplicaBatch batch;
+      if (!data.Next(batch)) return;
       Call(callbacks, [&](Callback& callback) { callback.OnTestBatchBegin(run); });
       TestStep(replica_, batch, loss_, all_metrics_);
       Call(callbacks, [&](Callback& callback) { callback.OnTestBatchEnd(run, LogsOf("")); });
-    }
-  });
+      found = true;
+    });
+    if (notice_ != nullptr) agreement_.Settle();
+    if (agreement_.preempted()) return {};
+  }
   agreement_.Settle();
+  if (agreement_.preempted()) return {};
   SumOverRanks(run.world(), all_metrics_);
   const Logs logs = LogsOf("");
   Call(callbacks, [&](Callback& callback) { callback.OnTestEnd(run, logs); });

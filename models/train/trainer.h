@@ -55,6 +55,12 @@ class Trainer {
   /// the network (Loss::CheckLastLayer), or two metrics have the same name.
   Trainer(Replica& replica, const Loss& loss, MetricList metrics = {});
 
+  /// From now on, looks at `notice`, which outlives this object. If any rank gets it, all ranks
+  /// stop after the same step, or in an evaluation. The callbacks save (Callback::OnPreemption),
+  /// and Fit throws AgreedError with exit code kSavedForLater, or kResultNotWritten if nothing was
+  /// saved. Evaluate throws AgreedError with exit code kSavedForLater.
+  void Watch(const PreemptionNotice& notice) { notice_ = &notice; }
+
   /// Trains. The logs of an epoch are "loss", the metrics, "learning_rate" at its end and, with
   /// validation data, "val_loss" and so on. If the loss of a batch is not finite, throws
   /// AgreedError with exit code kDiverged. The text names the step and the rank.
@@ -79,6 +85,7 @@ class Trainer {
   void RunEpochs(
       Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
       History& history);
+  [[noreturn]] void EndForLater(Run& run, const CallbackList& callbacks);
   bool RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks, KeptTraining* kept);
   void CheckLoss(const Run& run, double loss);
   Logs EvaluateIn(Run& run, BatchSource& data, const CallbackList& callbacks);
@@ -94,6 +101,7 @@ class Trainer {
   Mean mean_loss_;
   std::vector<Metric*> all_metrics_;  // mean_loss_ first
   Agreement agreement_;
+  const PreemptionNotice* notice_ = nullptr;
 };
 
 }  // namespace dtrun::models

@@ -1,7 +1,8 @@
-// Trainings in which ranks are killed, stopped and continued at random (dtrun --restarts).
-// Each ends with the parameters of a training that was left alone. ELASTIC_EVENTS is the number of
-// events in all trainings together, ELASTIC_SEED the first seed. Prints how long after a kill the
-// next step was completed.
+// Trainings in which ranks are killed, stopped and continued at random (dtrun --restarts), and
+// trainings that are pre-empted. Each ends with the parameters of a training that was left alone.
+// ELASTIC_EVENTS is the number of events in all trainings together, PREEMPTIONS that of the
+// pre-emptions, ELASTIC_SEED the first seed. Prints how long after a kill the next step was
+// completed.
 
 #include <signal.h>
 
@@ -65,7 +66,11 @@ pid_t ParentOf(pid_t process) {
 // A training of cnn_fmnist, with a name in its environment.
 class Training {
  public:
-  explicit Training(const std::string& name, std::vector<std::string> options = {}) : name_(name) {
+  // `options` are dtrun's, `program_options` those of the program.
+  explicit Training(
+      const std::string& name, const std::vector<std::string>& options = {},
+      const std::vector<std::string>& program_options = {})
+      : name_(name) {
     Command command{.argv = {"env", "ELASTIC_STORM=" + name, "launcher/dtrun", "--tag", "none"}};
     command.argv.insert(command.argv.end(), options.begin(), options.end());
     for (const char* word :
@@ -73,6 +78,7 @@ class Training {
           "--global-batch-size", "32", "--steps-per-epoch", "100", "--json"})
       command.argv.emplace_back(word);
     command.argv.push_back(folder_.path() + "/result");
+    command.argv.insert(command.argv.end(), program_options.begin(), program_options.end());
     command.timeout = std::chrono::minutes(10);
     job_.emplace(command);
   }
@@ -110,6 +116,7 @@ class Training {
     return most;
   }
 
+  void Signal(int signal) { job_->Signal(signal); }
   CommandResult Wait() { return job_->Wait(); }
   std::string Digest() const {
     const auto result = nlohmann::json::parse(Read(folder_.path() + "/result"), nullptr, false);
@@ -144,10 +151,16 @@ bool Strike(const std::map<int, pid_t>& processes, std::mt19937& random) {
   }
 }
 
+const std::string& CalmDigest() {
+  static const std::string digest = [] {
+    Training calm(Text("calm-", getpid()));
+    return calm.Wait().exit_code == 0 ? calm.Digest() : "";
+  }();
+  return digest;
+}
+
 TEST_CASE("trainings in a storm of kills have the parameters of one that was left alone") {
-  Training calm(Text("calm-", getpid()));
-  REQUIRE(calm.Wait().exit_code == 0);
-  const std::string digest = calm.Digest();
+  const std::string digest = CalmDigest();
   REQUIRE(digest.size() == 16);
   std::vector<double> seconds;  // from a kill to the next step
   int events = Wish("ELASTIC_EVENTS", 20);
@@ -185,6 +198,69 @@ TEST_CASE("trainings in a storm of kills have the parameters of one that was lef
       "(most)\n",
       seconds.size(), seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100],
       seconds.back());
+}
+
+// The number after `words` in `text`; -1: they are not there.
+int64_t NumberAfter(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  return at == std::string::npos ? -1 : std::atoll(text.c_str() + at + words.size());
+}
+
+TEST_CASE("trainings that are pre-empted at any time save, resume and lose no step") {
+  REQUIRE(CalmDigest().size() == 16);
+  int left = Wish("PREEMPTIONS", 3), saved = 0, late = 0;
+  for (int seed = Wish("ELASTIC_SEED", 1); left > 0; ++seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    const auto draw = [&](int least, int most) {
+      return milliseconds(std::uniform_int_distribution<int>(least, most)(random));
+    };
+    TemporaryFolder backups;
+    int64_t resumes_at = 0;
+    for (int run = 0;; ++run) {
+      INFO("seed " << seed << ", run " << run);
+      Training training(
+          Text("preempted-", getpid(), '-', seed, '-', run),
+          {"--restarts", "1000", "--grace", "60"},
+          {"--checkpoint-dir", backups.path(), "--resume"});
+      std::map<int, pid_t> processes;
+      while (processes.size() < kRanks && training.Digest().empty()) {
+        std::this_thread::sleep_for(milliseconds(5));
+        processes = training.Processes();
+      }
+      uint64_t seen = 0;
+      if (left > 0) {
+        const int when = static_cast<int>(random() % 4);
+        std::this_thread::sleep_for(when == 0 ? draw(0, 400) : draw(400, 5000));
+        processes = training.Processes();
+        if (when == 1 && !processes.empty()) {  // the notice comes while the ranks recover
+          kill(processes.begin()->second, SIGKILL);
+          std::this_thread::sleep_for(draw(0, 300));
+        }
+        seen = training.MostSteps();
+        --left;
+        training.Signal(SIGTERM);
+      }
+      const CommandResult result = training.Wait();
+      INFO(result.err << result.out);
+      const int64_t resumed = NumberAfter(result.err, backups.path() + "/ckpt_");
+      if (resumes_at > 0) REQUIRE(resumed == resumes_at);
+      if (result.exit_code == 0) {
+        REQUIRE(training.Digest() == CalmDigest());
+        break;
+      }
+      REQUIRE(result.exit_code == 75);
+      ++saved;
+      const int64_t ended = NumberAfter(result.err, "ended after step ");
+      if (ended < 0) {  // in the evaluation after the training
+        ++late;
+        continue;
+      }
+      REQUIRE(ended >= resumes_at);
+      REQUIRE(ended + 1 >= static_cast<int64_t>(seen));
+      resumes_at = ended;
+    }
+  }
+  std::printf("%d pre-emptions saved, %d of them after the training\n", saved, late);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "models/callbacks/checkpoints.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -161,6 +163,92 @@ TEST_CASE("a training interrupted inside an epoch resumes and ends with the same
   CHECK(resumed.history.logs[1] == whole.history.logs[2]);
   CHECK(resumed.weights == whole.weights);
   CHECK(CheckpointsIn(folder.path()).empty());  // a completed training deletes its backup
+}
+
+// Sends the notice that the job is going to end: after a step, or in a validation.
+class IsTold : public Callback {
+ public:
+  IsTold(uint64_t step, bool in_validation) : step_(step), in_validation_(in_validation) {}
+  std::string name() const override { return "IsTold"; }
+  void OnBatchEnd(Run& run, const Logs&) override {
+    if (run.position.step == step_ && !in_validation_) Tell(run);
+  }
+  void OnTestBatchEnd(Run& run, const Logs&) override {
+    if (run.position.step == step_ && in_validation_) Tell(run);
+  }
+
+ private:
+  static void Tell(Run& run) {
+    if (run.world().rank() == 1) raise(SIGUSR1);
+  }
+
+  uint64_t step_;
+  bool in_validation_;
+};
+
+TEST_CASE("a training that is told to end saves at once, and resumes with the same bits") {
+  const bool in_validation = GENERATE(false, true);  // of the second epoch
+  const uint64_t step = in_validation ? 12 : 9;
+  CAPTURE(in_validation);
+  TemporaryFolder folder;
+  Ended whole, resumed;
+  OnTrainingRanks(3, [&](TrainingRig& rig) {
+    History history = rig.trainer.Fit(rig.train, {.epochs = 3, .validation_data = &rig.test});
+    if (rig.world.rank() == 0) whole = {std::move(history), rig.Weights()};
+  });
+  {
+    const PreemptionNotice notice;
+    const auto told = OnTrainingRanks(3, [&](TrainingRig& rig) {
+      rig.trainer.Watch(notice);
+      rig.trainer.Fit(
+          rig.train, {.epochs = 3, .validation_data = &rig.test},
+          Callbacks(BackupAndRestore({.folder = folder.path()}), IsTold(step, in_validation)));
+    });
+    CHECK(
+        told == OnAll(
+                    3, "the job is going to end; ended after step " + std::to_string(step) +
+                           ", in epoch 2, batch " + std::to_string(step - 6) +
+                           "; the state is saved in " + folder.path()));
+  }
+  const auto errors = OnTrainingRanks(3, [&](TrainingRig& rig) {
+    History history = rig.trainer.Fit(
+        rig.train, {.epochs = 3, .validation_data = &rig.test},
+        Callbacks(BackupAndRestore({.folder = folder.path()})));
+    if (rig.world.rank() == 0) resumed = {std::move(history), rig.Weights()};
+  });
+  CHECK(errors == Nothing(3));
+  REQUIRE(resumed.history.epochs == std::vector<uint64_t>{1, 2});
+  CHECK(resumed.history.logs[0] == whole.history.logs[1]);
+  CHECK(resumed.history.logs[1] == whole.history.logs[2]);
+  CHECK(resumed.weights == whole.weights);
+}
+
+TEST_CASE("a training that is told to end and has no place to save says so with exit code 73") {
+  const PreemptionNotice notice;
+  int code = 0;
+  const auto told = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    rig.trainer.Watch(notice);
+    try {
+      rig.trainer.Fit(rig.train, {.epochs = 1}, Callbacks(IsTold(2, false)));
+    } catch (const AgreedError& error) {
+      if (rig.world.rank() == 0) code = error.exit_code();
+      throw;
+    }
+  });
+  CHECK(
+      told == OnAll(
+                  2,
+                  "the job is going to end; ended after step 2, in epoch 1, batch 2; the state "
+                  "was not saved"));
+  CHECK(code == 73);
+}
+
+TEST_CASE("the first SIGTERM is a notice") {
+  const PreemptionNotice notice;
+  CHECK_FALSE(notice.given());
+  raise(SIGTERM);
+  CHECK(notice.given());
+  CHECK_FALSE(PreemptionNotice().given());
 }
 
 // Saving equalizes the moving averages of all ranks, so both trainings save at the same steps.
