@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include "base/text.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
-#include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -21,8 +21,6 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kBetweenRuns{1}, kLongestRun{20}, kShortestWait{1}, kLongestWait{60};
 constexpr size_t kMostOutput = 16 << 20;
-// The shell adds this line if the program has ended with code 0.
-constexpr char kEnd[] = "# end of the hosts";
 
 int SlotsOf(const std::vector<Host>& hosts) { return static_cast<int>(SlotCount(hosts)); }
 
@@ -42,8 +40,7 @@ void HostDiscovery::Tick(std::chrono::steady_clock::time_point now) {
   if (now - started_ < kBetweenRuns) return;
   started_ = now;
   output_.clear();
-  const std::string run = Text(ShellQuoted(program_), " && echo '", kEnd, "'");
-  child_ = StartAgentProcess({"/bin/sh", "-c", run});
+  child_ = StartAgentProcess({program_});
   complaints_ = std::make_unique<Complaints>(poller_, child_->complaints);
   poller_.Watch(child_->channel, POLLIN, [this](short) { Read(); });
 }
@@ -56,17 +53,20 @@ void HostDiscovery::Read() {
     output_.append(bytes, static_cast<size_t>(got));
     return;
   }
-  const std::string end = Text(kEnd, '\n');
-  if (!output_.ends_with(end)) {
+  const std::optional<int> status = AwaitStatus(child_->process, std::chrono::seconds(1));
+  if (status != 0) {
     complaints_->Drain();
     const std::string line = complaints_->LastLine();
-    return End(line.empty() ? "failed without a message" : "failed: " + line);
+    const bool is_missing = status && WIFEXITED(*status) && WEXITSTATUS(*status) == 127;
+    return End(
+        !line.empty() ? "failed: " + line
+        : is_missing  ? "cannot be run"
+                      : "failed without a message");
   }
-  const std::string text = output_.substr(0, output_.size() - end.size());
   try {
     std::vector<Host> hosts;
-    const bool has_hosts = text.find_first_not_of(" \t\r\n") != std::string::npos;
-    if (has_hosts) hosts = ParseHostfile("output", text);
+    const bool has_hosts = output_.find_first_not_of(" \t\r\n") != std::string::npos;
+    if (has_hosts) hosts = ParseHostfile("output", output_);
     for (Host& host : hosts)
       if (host.slots == 0) host.slots = slots_per_host_;
     hosts_ = std::move(hosts);

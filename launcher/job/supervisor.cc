@@ -17,6 +17,8 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -158,11 +160,24 @@ bool Supervisor::ContinueIfStopped() {
   return process_ > 0 && !ended_ && stopped_process_.Look(process_);
 }
 
+namespace {
+
+// The status of each child that a Supervisor has reaped, other than its own process.
+std::map<pid_t, int>& Reaped() {
+  static std::map<pid_t, int> reaped;
+  return reaped;
+}
+
+}  // namespace
+
 // Orphans of the job become children of this program and are reaped here.
 void Supervisor::Reap() {
   int status = 0;
   for (pid_t child; process_ > 0 && (child = waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (child != process_) continue;
+    if (child != process_) {
+      Reaped()[child] = status;
+      continue;
+    }
     wait_status_ = status;
     ended_ = true;
   }
@@ -179,6 +194,23 @@ void Supervisor::KillLeftOvers(const std::vector<pid_t>& spared) {
       kill(child, SIGKILL);
       waitpid(child, nullptr, 0);
     }
+  }
+}
+
+std::optional<int> AwaitStatus(pid_t process, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kBetweenAttempts{5};
+  const auto until = Clock::now() + patience;
+  for (;;) {
+    int status = 0;
+    const pid_t ended = waitpid(process, &status, WNOHANG);
+    if (ended == process) return status;
+    if (const auto reaped = Reaped().find(process); reaped != Reaped().end()) {
+      const int known = reaped->second;
+      Reaped().erase(reaped);
+      return known;
+    }
+    if (ended < 0 || Clock::now() >= until) return std::nullopt;
+    std::this_thread::sleep_for(kBetweenAttempts);
   }
 }
 

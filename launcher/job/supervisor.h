@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,10 @@ struct AgentProcess {
 
 /// Starts the process in a new session. Throws LaunchError kInternal.
 AgentProcess StartAgentProcess(const std::vector<std::string>& words);
+
+/// Waits for the end of a process from StartAgentProcess, and returns its status from waitpid, also
+/// if a Supervisor has reaped it. nullopt: the process still runs after `patience`.
+std::optional<int> AwaitStatus(pid_t process, std::chrono::milliseconds patience);
 
 }  // namespace dtrun::launcher
 

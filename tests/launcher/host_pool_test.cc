@@ -63,7 +63,7 @@ TEST_CASE("a program that fails, prints other text or names too few hosts is ref
           ": found 2 slots; expected at least 3 slots within 1 s "
           "(--elastic-timeout)");
   CHECK(
-      WhyNotDiscovered("/nowhere/discover").find("/nowhere/discover: failed: ") !=
+      WhyNotDiscovered("/nowhere/discover").find("/nowhere/discover: cannot be run; ") !=
       std::string::npos);
 }
 
