@@ -155,8 +155,9 @@ class Agent {
       if (frame.type == FrameType::kRankEnded)
         std::ofstream(base::EndedNote(ShutdownNote(folder_, 0), frame.rank)).flush();
       if (frame.type == FrameType::kEpoch && epochs_) {
-        quick_until_ = std::chrono::steady_clock::now() + kQuickLooks;
-        epochs_->Publish(body.at("epoch"), body.at("why"), body.at("variables"));
+        const uint32_t epoch = body.at("epoch");
+        if (epoch > 0) quick_until_ = std::chrono::steady_clock::now() + kQuickLooks;
+        epochs_->Publish(epoch, body.at("why"), body.at("variables"));
       }
       if (frame.type == FrameType::kRestart && !ending_) Restart(frame.rank, body);
       if (frame.type == FrameType::kFault)
