@@ -22,7 +22,7 @@ constexpr int kMostRandom = 10'000;
 
 class FaultWords {
  public:
-  explicit FaultWords(const std::string& item) : item_(item) {
+  explicit FaultWords(const std::string& item) {
     std::istringstream stream(item);
     for (std::string word; stream >> word;) words_.push_back(word);
     text_ = base::Join(words_, " ");
@@ -71,7 +71,7 @@ class FaultWords {
   }
 
  private:
-  std::string item_, text_;
+  std::string text_;
   std::vector<std::string> words_;
   size_t next_ = 0;
 };
