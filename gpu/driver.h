@@ -27,7 +27,7 @@ namespace dtrun::gpu {
   X(cuEventSynchronize) X(cuEventElapsedTime) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)     \
   X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuModuleLoadData) X(cuModuleUnload)                   \
   X(cuModuleGetFunction) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncLoad)  \
-  X(cuThreadExchangeStreamCaptureMode) X(cuLaunchKernel)
+  X(cuThreadExchangeStreamCaptureMode) X(cuLaunchKernel) X(cuPointerGetAttribute)
 // clang-format on
 
 /// The functions of CUDA's driver (libcuda.so.1). The first call of Get loads the driver, which

@@ -78,13 +78,35 @@ bool IsCapturing(CUstream stream) {
   return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
+namespace {
+
+// Whether the device reads and writes the memory directly.
+bool IsPinned(const void* host) {
+  unsigned type = 0;
+  return Driver::Get().cuPointerGetAttribute(
+             &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, AddressOf(host)) == CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_HOST;
+}
+
+// A copy from or to pageable memory waits for the stream inside the driver, under a lock that all
+// calls of the process for this GPU need. If the stream waits for another thread, and that thread
+// calls the driver, both wait forever. So the wait comes before the copy, without the lock.
+void PrepareCopy(const void* host, CUstream stream) {
+  if (IsPinned(host) || IsCapturing(stream)) return;
+  Check(Driver::Get().cuStreamSynchronize(stream), "cuStreamSynchronize");
+}
+
+}  // namespace
+
 void CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream) {
   if (bytes == 0) return;
+  PrepareCopy(from, stream);
   Check(Driver::Get().cuMemcpyHtoDAsync(to, from, bytes, stream), "cuMemcpyHtoDAsync");
 }
 
 void CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream) {
   if (bytes == 0) return;
+  PrepareCopy(to, stream);
   Check(Driver::Get().cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
 }
 

@@ -60,7 +60,7 @@ class Event {
 bool IsCapturing(CUstream stream);
 
 // Copies and fills, enqueued into `stream`. Addresses and sizes are in bytes. If host memory is not
-// pinned, a copy waits for the stream.
+// pinned, a copy first waits for the work of the stream, except in a capture.
 void CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream);
 void CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream);
 void CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream);

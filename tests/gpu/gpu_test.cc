@@ -2,6 +2,7 @@
 // that kernels need.
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -156,6 +157,23 @@ TEST_CASE("kernels of two streams can wait for each other") {
   // y doubles in each epoch, before or after x has read it.
   CHECK(Download<float>(a, y)[0] == 80);
   CHECK(Download<float>(a, x)[0] >= 71);
+}
+
+TEST_CASE("a thread copies pageable memory while the stream waits for another thread's kernel") {
+  const Device& device = Device::Get(0);
+  Stream a(device), b(device);
+  const DeviceMemory flags(device, 8), x = Upload<float>(a, {1}), y = Upload<float>(a, {10});
+  TestKernels().Find(device, "dtrun_test_meet");
+  auto* flag = flags.as<uint32_t>();
+  TestKernels().Launch(
+      device, "dtrun_test_meet", {.threads = 64}, a.get(),
+      MeetArgs{flag, flag + 1, 1, x.as<float>(), y.as<float>()});
+  std::thread copies([&] { CHECK(Download<float>(a, x)[0] >= 11); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until the copy waits
+  TestKernels().Launch(
+      device, "dtrun_test_meet", {.threads = 64}, b.get(),
+      MeetArgs{flag + 1, flag, 1, y.as<float>(), y.as<float>()});
+  copies.join();
 }
 
 TEST_CASE("events order streams and a graph repeats the captured work") {

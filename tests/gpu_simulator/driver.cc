@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,6 +40,7 @@ struct CUctx_st {
   // Shared pointers: cuCtxSynchronize waits for a stream that another thread may destroy.
   std::set<std::shared_ptr<Stream>> streams;
   std::mutex mutex;
+  std::mutex calls;  // of the driver's calls that enqueue
 };
 struct CUstream_st {
   std::shared_ptr<Stream> stream;
@@ -93,10 +95,40 @@ Stream& StreamOf(CUstream stream) {
   return *context->default_stream;
 }
 
-void Enqueue(CUstream stream, Task task) { StreamOf(stream).Enqueue(std::move(task)); }
+void Enqueue(CUstream stream, Task task) {
+  std::lock_guard lock(current.back()->calls);
+  StreamOf(stream).Enqueue(std::move(task));
+}
 
 void CopyLater(CUstream stream, void* to, const void* from, size_t bytes) {
   Enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+}
+
+std::mutex pinned_mutex;
+std::map<uintptr_t, size_t>& PinnedBytes() {  // by address
+  static auto* const pinned = new std::map<uintptr_t, size_t>;
+  return *pinned;
+}
+
+bool IsPinned(uintptr_t address) {
+  std::lock_guard lock(pinned_mutex);
+  const auto after = PinnedBytes().upper_bound(address);
+  if (after == PinnedBytes().begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return address < begin + bytes;
+}
+
+// As on a GPU, a copy from or to pageable memory waits for the stream, and other threads wait for
+// it before they can enqueue anything on the device.
+void CopyHost(CUstream stream, void* to, const void* from, size_t bytes, const void* on_host) {
+  Stream& target = StreamOf(stream);
+  if (IsPinned(reinterpret_cast<uintptr_t>(on_host)) || target.capture != nullptr) {
+    CopyLater(stream, to, from, bytes);
+    return;
+  }
+  std::lock_guard lock(current.back()->calls);
+  target.Enqueue([=] { std::memcpy(to, from, bytes); });
+  target.Synchronize();
 }
 
 constexpr unsigned kMostParameterBytes = 4096;  // the limit of compute capability 6
@@ -168,6 +200,7 @@ EXPORT CUresult cuDeviceGetPCIBusId(char* id, int bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+// DTRUN_SIMULATED_MPS=0 simulates a GPU whose processes take turns.
 EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 4; break;
@@ -180,6 +213,11 @@ EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, C
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = 1; break;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = 1 << 20; break;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED: {
+      const char* mps = std::getenv("DTRUN_SIMULATED_MPS");
+      *value = mps == nullptr || std::string(mps) != "0";
+      break;
+    }
     default: *value = 0;
   }
   return CUDA_SUCCESS;
@@ -199,7 +237,8 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   std::lock_guard lock(contexts_mutex);
   CUctx_st*& made = Contexts()[device];
   if (made == nullptr)
-    made = new CUctx_st{.device = device, .default_stream = nullptr, .streams = {}, .mutex = {}};
+    made = new CUctx_st{
+        .device = device, .default_stream = nullptr, .streams = {}, .mutex = {}, .calls = {}};
   *context = made;
   return CUDA_SUCCESS;
 }
@@ -270,26 +309,41 @@ EXPORT CUresult cuMemHostAlloc(void** data, size_t bytes, unsigned) {
   NEED_CONTEXT;
   NOT_WHILE_CAPTURING;
   *data = std::malloc(bytes);
-  return *data == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  if (*data == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::lock_guard lock(pinned_mutex);
+  PinnedBytes()[reinterpret_cast<uintptr_t>(*data)] = bytes;
+  return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemFreeHost(void* data) {
   NEED_CONTEXT;
   NOT_WHILE_CAPTURING;
   cuCtxSynchronize();
+  {
+    std::lock_guard lock(pinned_mutex);
+    PinnedBytes().erase(reinterpret_cast<uintptr_t>(data));
+  }
   std::free(data);
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
   NEED_CONTEXT;
-  CopyLater(stream, Host(to), from, bytes);
+  CopyHost(stream, Host(to), from, bytes, from);
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
   NEED_CONTEXT;
-  CopyLater(stream, to, Host(from), bytes);
+  CopyHost(stream, to, Host(from), bytes, to);
+  return CUDA_SUCCESS;
+}
+
+EXPORT CUresult
+cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !IsPinned(address))
+    return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<unsigned*>(value) = CU_MEMORYTYPE_HOST;
   return CUDA_SUCCESS;
 }
 
@@ -544,6 +598,7 @@ cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned lon
 EXPORT CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   NEED_CONTEXT;
   const auto& tasks = executable->tasks;
+  std::lock_guard lock(current.back()->calls);
   StreamOf(stream).Enqueue(
       [tasks] {
         for (const Task& task : *tasks) task();
