@@ -37,10 +37,7 @@ struct DeviceBackend {
 // In the order of preference.
 const std::vector<DeviceBackend>& Backends() {
   static const std::vector<DeviceBackend> backends = {
-      {"cuda_ipc",
-       [](Communicator& host, const gpu::Device& device, bool) {
-         return cuda::WhyNotCudaIpc(host, device);
-       },
+      {"cuda_ipc", cuda::WhyNotCudaIpc,
        [](Communicator& host, const gpu::Device& device, bool) -> std::unique_ptr<DeviceGroup> {
          return cuda::CreateCudaIpcGroup(host, device);
        }},

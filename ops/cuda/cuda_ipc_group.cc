@@ -496,9 +496,13 @@ class CudaIpcGroup : public HostGroup {
 
 }  // namespace
 
-std::string WhyNotCudaIpc(Communicator& host, const gpu::Device& device) {
+std::string WhyNotCudaIpc(Communicator& host, const gpu::Device& device, bool wanted) {
   if (host.size() > kMostRanks) return Text("there are more than ", kMostRanks, " ranks");
   if (!host.members().SharesHost()) return "the ranks run on several hosts";
+  if (!wanted) {
+    std::string turns = WhyNotAtOnce(host, device);
+    if (!turns.empty()) return turns;
+  }
   return WhyNotExported(device);
 }
 

@@ -22,8 +22,9 @@ namespace dtrun::ops::cuda {
 /// other streams. The program orders them, in the same way on all ranks.
 
 /// The reason why the ranks of `host` cannot have such a group, as far as this rank knows; "" if
-/// they can.
-std::string WhyNotCudaIpc(Communicator& host, const gpu::Device& device);
+/// they can. If `wanted`, processes may share a GPU without MPS: they get right results, but each
+/// collective waits until the GPU has turned to the kernels of all ranks. Collective over `host`.
+std::string WhyNotCudaIpc(Communicator& host, const gpu::Device& device, bool wanted);
 
 /// The cuda_ipc group of the ranks of one host, on its own or as a part of a larger group.
 class HostGroup : public DeviceGroup {

@@ -121,6 +121,33 @@ const char* WhyNotExported(const gpu::Device& device) {
   return "";
 }
 
+std::string WhyNotAtOnce(Communicator& host, const gpu::Device& device) {
+  struct Place {
+    uint64_t process = 0;
+    char gpu[32] = "";
+    bool takes_turns = false;
+  };
+  Place mine = {.process = ThisProcess()};
+  device.bus_id().copy(mine.gpu, sizeof mine.gpu - 1);
+  mine.takes_turns = device.Attribute(CU_DEVICE_ATTRIBUTE_MPS_ENABLED) == 0;
+  const std::vector<Place> all = Gather(host, mine);
+  const std::vector<std::string>& hosts = host.members().hosts;
+  const auto share = [&](size_t a, size_t b) {
+    const bool one_host = hosts.empty() || hosts[a] == hosts[b];
+    return one_host && all[a].process != all[b].process &&
+           std::strcmp(all[a].gpu, all[b].gpu) == 0 && all[a].takes_turns;
+  };
+  for (size_t b = 0; b < all.size(); ++b) {
+    for (size_t a = 0; a < b; ++a) {
+      if (!share(a, b)) continue;
+      return base::Text(
+          host.members().List({static_cast<int>(a), static_cast<int>(b)}),
+          " are processes that share a GPU without MPS, so that their kernels take turns");
+    }
+  }
+  return "";
+}
+
 std::shared_ptr<ExportedMemory> ExportedMemory::Create(const gpu::Device& device, uint64_t bytes) {
   const gpu::DeviceScope scope(device);
   const std::shared_ptr<ExportedMemory> memory(new ExportedMemory(device));

@@ -50,6 +50,11 @@ class ExportedMemory {
 /// The reason why a GPU cannot have exported memory; "" if it can.
 const char* WhyNotExported(const gpu::Device& device);
 
+/// Why kernels of the ranks of a host cannot wait for each other: two of its processes share a GPU
+/// without MPS, so that their kernels take turns. "" if they can. Collective over `host`, which may
+/// have ranks of several hosts.
+std::string WhyNotAtOnce(Communicator& host, const gpu::Device& device);
+
 /// A digest of the parts of a call that all ranks must call alike.
 uint64_t SignatureOf(const Collective& collective, int rank, int size);
 

@@ -219,11 +219,15 @@ class HierarchicalGroup : public DeviceGroup {
 std::string WhyNotHierarchical(Communicator& host, const gpu::Device& device, bool wanted) {
   const HostMap hosts = HostsOf(host);
   if (hosts.host_count() == 1)
-    return wanted ? WhyNotCudaIpc(host, device) : "the ranks share a host";
+    return wanted ? WhyNotCudaIpc(host, device, wanted) : "the ranks share a host";
   if (hosts.host_count() == hosts.size()) return wanted ? "" : "no two ranks share a host";
   for (int h = 0; h < hosts.host_count(); ++h) {
     if (hosts.local_size(h) > kMostRanks)
       return Text("a host has more than ", kMostRanks, " ranks");
+  }
+  if (!wanted) {
+    std::string turns = WhyNotAtOnce(host, device);
+    if (!turns.empty()) return turns;
   }
   return WhyNotExported(device);
 }

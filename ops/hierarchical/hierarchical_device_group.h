@@ -36,6 +36,7 @@ struct HierarchicalOptions {
 
 /// Why this rank cannot use the backend; "" if it can. If `wanted`, a single host and hosts of one
 /// rank each are accepted. The group is then plain cuda_ipc, or plain nccl or host_staged.
+/// Collective over `host`.
 std::string WhyNotHierarchical(Communicator& host, const gpu::Device& device, bool wanted);
 
 /// Collective over `host`, which must live until the group's destructor begins. Throws Error

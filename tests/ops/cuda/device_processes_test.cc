@@ -11,13 +11,15 @@ using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 
 CommandResult Launch(
-    const std::string& np, std::vector<std::string> words, const std::string& ipc = "1") {
+    const std::string& np, std::vector<std::string> words, const std::string& ipc = "1",
+    const std::string& mps = "1") {
   words.insert(
       words.begin(), {"launcher/dtrun", "--launcher", "local", "--oversubscribe", "--tag", "none",
                       "-np", np, "tests/ops/cuda/device_rank"});
   return Run(Command{
       .argv = words,
-      .environment = {{"DTRUN_TIMEOUT_S", "30"}, {"DTRUN_SIMULATED_IPC", ipc}},
+      .environment =
+          {{"DTRUN_TIMEOUT_S", "30"}, {"DTRUN_SIMULATED_IPC", ipc}, {"DTRUN_SIMULATED_MPS", mps}},
       .timeout = std::chrono::seconds(120)});
 }
 
@@ -42,6 +44,13 @@ TEST_CASE("processes that cannot map each other's memory go through the host aft
       "dtrun: rank 0: warning: the GPU backend cuda_ipc fails: rank 0: "
       "cuMemImportFromShareableHandle failed: CUDA_ERROR_INVALID_CONTEXT (said by the simulated "
       "driver); dtrun takes the next one\n");
+  CHECK(result.out == "host_staged: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("processes that share a GPU without MPS go through the host") {
+  const CommandResult result = Launch("2", {"conform", "1"}, "1", "0");
+  CHECK(result.err == "");
   CHECK(result.out == "host_staged: many checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
 }
