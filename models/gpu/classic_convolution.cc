@@ -20,7 +20,7 @@ cudnnMathType_t MathOf(const Convolution::Options& options) {
   return options.tf32 == Tf32::kAllowed ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
 }
 
-// The cuDNN descriptors of a convolution. Its padding is symmetric.
+// The cuDNN descriptors of a convolution.
 class Shapes {
  public:
   explicit Shapes(const Convolution::Options& options) {
@@ -45,8 +45,8 @@ class Shapes {
         cudnn_.cudnnCreateConvolutionDescriptor(&convolution), "cudnnCreateConvolutionDescriptor");
     cudnn_.Check(
         cudnn_.cudnnSetConvolution2dDescriptor(
-            convolution, options.padding.top, options.padding.left, options.stride, options.stride,
-            1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+            convolution, options.padding.rows, options.padding.columns, options.stride,
+            options.stride, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
         "cudnnSetConvolution2dDescriptor");
     Use(MathOf(options));
   }
@@ -185,7 +185,6 @@ ConvolutionWays WaysOf(const ConvolutionSetting& setting) {
 }  // namespace
 
 ConvolutionWays ClassicWays(const ConvolutionSetting& setting, Direction direction) {
-  if (!setting.options.padding.is_symmetric()) return {};
   switch (direction) {
     case Direction::kForward: return WaysOf<Forward>(setting);
     case Direction::kFilters: return WaysOf<BackwardFilters>(setting);

@@ -37,12 +37,11 @@ const char* NameOf(Direction direction) {
 
 std::string Describe(const Convolution::Options& options) {
   const bool narrow = options.dtype == DType::kF32 && options.tf32 == Tf32::kAllowed;
-  const ZeroPadding& padding = options.padding;
   return Text(
       "a convolution from ", ToString(options.input), " to ", ToString(options.output), " in ",
       dtrun::NameOf(options.dtype), narrow ? " as TF32" : "", ", ", options.rows, " rows, ",
-      options.size, "x", options.size, " stride ", options.stride, ", padding (top ", padding.top,
-      ", left ", padding.left, ", bottom ", padding.bottom, ", right ", padding.right, ")");
+      options.size, "x", options.size, " stride ", options.stride, ", padding ",
+      options.padding.rows, "x", options.padding.columns);
 }
 
 // GPUs of one model are alike, so a choice that was made on one GPU holds for the others.

@@ -40,18 +40,16 @@ struct Workspace {
 
 enum class Tf32 { kOff, kAllowed };
 
-/// Rows and columns of zeros around the input.
+/// Zeros around the input: rows above and below it, and columns on its left and on its right. cuDNN
+/// has no engines for padding that differs between opposite sides.
 struct ZeroPadding {
-  int top = 0, left = 0, bottom = 0, right = 0;
-
-  bool is_symmetric() const { return top == bottom && left == right; }
+  int rows = 0, columns = 0;
 };
 
 /// One convolution with square filters, channels last, for a fixed number of rows. cuDNN computes
 /// the output, the filters' gradient and the input's gradient. For each direction, cuDNN proposes
 /// ways of its graph API and of its classic functions, in the order of the speed that it expects.
-/// Only ways that give the same bits in every run are candidates. The classic functions have no
-/// ways if the padding is not symmetric.
+/// Only ways that give the same bits in every run are candidates.
 ///
 /// The first convolution of a kind (options, workspace, GPU model) in the process tries the ways.
 /// Later convolutions of that kind use the same way, so they compute the same bits. With
@@ -62,7 +60,7 @@ struct ZeroPadding {
 class Convolution {
  public:
   struct Options {
-    /// The output has floor((input + padding - size) / stride) + 1 rows and columns.
+    /// The output has floor((input + 2 padding - size) / stride) + 1 rows and columns.
     Shape input, output;
     int size = 3, stride = 1;  ///< of the filters, (output channels, size, size, input channels)
     ZeroPadding padding = {};
@@ -129,8 +127,7 @@ using ConvolutionWays = std::vector<std::unique_ptr<ConvolutionWay>>;
 
 /// Returns ways of cuDNN's classic functions that compute a direction as Convolution promises: with
 /// the same bits in every run, with sums in f32 and within the workspace. Ways that cuDNN expects
-/// to be fast come first. Returns no ways if the padding is not symmetric. Throws Error kSystem if
-/// cuDNN cannot list its ways.
+/// to be fast come first. Throws Error kSystem if cuDNN cannot list its ways.
 ConvolutionWays ClassicWays(const ConvolutionSetting& setting, Direction direction);
 /// The same for cuDNN's graph API. Returns no ways if the library has no graph API.
 ConvolutionWays GraphWays(const ConvolutionSetting& setting, Direction direction);

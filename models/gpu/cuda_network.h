@@ -67,7 +67,7 @@ class CudaPlan {
 
   // Sums of a kernel over at most kSumBlocks blocks, for at most `channels` channels.
 
-  static constexpr uint32_t kSumBlocks = 32;
+  static constexpr uint32_t kSumBlocks = 256;
   void ReserveSums(uint32_t channels);
   double* partials() const { return partials_.as<double>(); }
   uint32_t* counters() const { return counters_.as<uint32_t>(); }

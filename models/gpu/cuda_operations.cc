@@ -1,7 +1,8 @@
 // The operations of networks on a GPU. Convolutions and dense layers compute on copies of their
 // kernels in the dtype of the network, made once per step: convolutions in the order of cuDNN. The
 // gradient of a kernel is computed into scratch memory and then added to the parameter's gradient,
-// in the parameter's order.
+// in the parameter's order. A convolution whose padding differs between opposite sides reads a copy
+// of its input with the padding, because cuDNN pads opposite sides alike.
 
 #include <dtrun/error.h>
 
@@ -80,9 +81,14 @@ class CudaConvolution : public PlannedOperation {
         taps_(static_cast<uint32_t>(operation.window.size * operation.window.size)),
         filters_(plan.NewMemory(FilterCount() * plan.value_size())),
         filters_gradient_(plan.NewMemory(FilterCount() * plan.value_size())),
+        options_(OptionsOf(input_gradient)),
+        padded_(
+            options_.input == input_.shape
+                ? nullptr
+                : plan.NewMemory(plan.rows() * options_.input.count() * plan.value_size())),
         convolution_(
-            plan.stream(), OptionsOf(input_gradient), plan.workspace(), input_.data, filters_,
-            output.data) {}
+            plan.stream(), options_, plan.workspace(), padded_ == nullptr ? input_.data : padded_,
+            filters_, output.data) {}
 
   void PrepareWeights() override {
     plan_.Enqueue(
@@ -93,7 +99,8 @@ class CudaConvolution : public PlannedOperation {
   }
 
   void Forward(const Pass&) override {
-    convolution_.Forward(input_.data, filters_, output_.data);
+    if (padded_ != nullptr) Shift(input_.data, input_.shape, padded_, options_.input, -1);
+    convolution_.Forward(ConvolutionInput(), filters_, output_.data);
     if (has_bias()) {
       AddBias(operation_.parameters[1]);
     } else if (operation_.relu) {
@@ -105,7 +112,7 @@ class CudaConvolution : public PlannedOperation {
 
   void BackwardWeights(const Pass& pass) override {
     MaskByRelu();
-    convolution_.BackwardFilters(input_.data, output_.gradient, filters_gradient_);
+    convolution_.BackwardFilters(ConvolutionInput(), output_.gradient, filters_gradient_);
     plan_.Enqueue(
         Typed("unpack_filters"), FilterCount(),
         LayerUnpackFiltersArgs{
@@ -114,25 +121,53 @@ class CudaConvolution : public PlannedOperation {
     if (has_bias()) BiasGradient(pass, operation_.parameters[1]);
   }
 
+  // The padded input is not needed any more, so that its gradient takes its place.
   void BackwardInput(const Pass&, size_t, void* to) override {
-    convolution_.BackwardInput(output_.gradient, filters_, to);
+    convolution_.BackwardInput(output_.gradient, filters_, padded_ == nullptr ? to : padded_);
+    if (padded_ != nullptr) Shift(padded_, options_.input, to, input_.shape, 1);
   }
 
  private:
+  WindowExtent Rows() const { return ExtentOf(operation_.window, input_.shape.height); }
+  WindowExtent Columns() const { return ExtentOf(operation_.window, input_.shape.width); }
+  const void* ConvolutionInput() const { return padded_ == nullptr ? input_.data : padded_; }
+
+  // Between the input and the padded input: adds the padding if `sign` is -1, drops it if 1.
+  void Shift(const void* from, const Shape& from_shape, void* to, const Shape& to_shape, int sign) {
+    const auto count = static_cast<uint32_t>(plan_.rows() * to_shape.count());
+    plan_.Enqueue(
+        Typed("shift"), count,
+        LayerShiftArgs{
+            .from = from,
+            .to = to,
+            .rows = static_cast<uint32_t>(plan_.rows()),
+            .channels = Channels(to_shape),
+            .from_height = static_cast<uint32_t>(from_shape.height),
+            .from_width = static_cast<uint32_t>(from_shape.width),
+            .to_height = static_cast<uint32_t>(to_shape.height),
+            .to_width = static_cast<uint32_t>(to_shape.width),
+            .down = sign * Rows().before,
+            .right = sign * Columns().before});
+  }
+
   size_t kernel() const { return operation_.parameters[0]; }
   bool has_bias() const { return operation_.parameters.size() > 1; }
   uint64_t FilterCount() const {
     return uint64_t{taps_} * Channels(input_.shape) * Channels(output_.shape);
   }
   Convolution::Options OptionsOf(bool input_gradient) const {
-    const WindowExtent rows = ExtentOf(operation_.window, input_.shape.height);
-    const WindowExtent columns = ExtentOf(operation_.window, input_.shape.width);
+    const WindowExtent rows = Rows(), columns = Columns();
     Convolution::Options options;
     options.input = input_.shape;
+    if (rows.before == rows.after && columns.before == columns.after) {
+      options.padding = {rows.before, columns.before};
+    } else {
+      options.input.height += rows.before + rows.after;
+      options.input.width += columns.before + columns.after;
+    }
     options.output = output_.shape;
     options.size = operation_.window.size;
     options.stride = operation_.window.stride;
-    options.padding = {rows.before, columns.before, rows.after, columns.after};
     options.rows = static_cast<int>(plan_.rows());
     options.input_gradient = input_gradient;
     options.dtype = plan_.dtype();
@@ -143,6 +178,8 @@ class CudaConvolution : public PlannedOperation {
 
   uint32_t taps_;
   void *filters_, *filters_gradient_;  // (filters, taps, input channels)
+  Convolution::Options options_;
+  void* padded_;  // the input with its padding, or null
   Convolution convolution_;
 };
 

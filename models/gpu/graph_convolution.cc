@@ -86,13 +86,13 @@ BackendDescriptor Activations(int64_t id, const Convolution::Options& options, c
 }
 
 BackendDescriptor Windows(const Convolution::Options& options) {
-  const ZeroPadding& padding = options.padding;
+  const Sizes padding = {options.padding.rows, options.padding.columns};
   BackendDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   convolution.Set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   convolution.Set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION);
   convolution.Set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2});
-  convolution.Set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, Sizes{padding.top, padding.left});
-  convolution.Set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, Sizes{padding.bottom, padding.right});
+  convolution.Set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding);
+  convolution.Set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding);
   convolution.Set(CUDNN_ATTR_CONVOLUTION_DILATIONS, Sizes{1, 1});
   convolution.Set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, Sizes{options.stride, options.stride});
   convolution.Finalize();

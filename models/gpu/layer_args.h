@@ -270,6 +270,15 @@ struct LayerWidenArgs {
   uint32_t add;
 };
 
+/// dtrun_layer_shift: copies images to another size. to(row, y, x, c) = from(row, y + down,
+/// x + right, c), and 0 outside `from`.
+struct LayerShiftArgs {
+  const void* from;  // (rows, from_height, from_width, channels)
+  void* to;          // (rows, to_height, to_width, channels)
+  uint32_t rows, channels, from_height, from_width, to_height, to_width;
+  int32_t down, right;
+};
+
 /// dtrun_layer_pack_filters: the kernel of a convolution in the order of Keras, to the order of
 /// cuDNN and the type of the suffix.
 struct LayerPackFiltersArgs {

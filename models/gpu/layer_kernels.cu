@@ -1,6 +1,6 @@
 // One plain kernel per operation of a layer, for networks that the fused kernels do not compute. A
-// thread takes one value at a time, so shapes are free. Divisions by the number of channels cost
-// less than the memory traffic.
+// thread takes one value at a time, or 16 bytes of values where the operation is the same for all of
+// them, so shapes are free. Divisions by the number of channels cost less than the memory traffic.
 
 #include "gpu/kernel.h"
 #include "models/gpu/layer_args.h"
@@ -13,25 +13,25 @@ namespace {
 
 template <typename T>
 __device__ void AddBias(const LayerBiasArgs& args) {
-  ForEach(args.pixels * args.channels, [&](uint32_t i) {
-    const float value = Load<T>(args.inputs, i) + args.bias[i % args.channels];
-    Store<T>(args.relu != 0 ? Relu(value) : value, args.outputs, i);
-  });
+  Map<T>(
+      args.pixels * args.channels, args.inputs, nullptr, args.outputs,
+      [&](uint32_t i, float x, float) {
+        const float value = x + args.bias[i % args.channels];
+        return args.relu != 0 ? Relu(value) : value;
+      });
 }
 
 template <typename T>
 __device__ void MaskByRelu(const LayerReluGradientArgs& args) {
-  ForEach(args.count, [&](uint32_t i) {
-    const bool passes = Load<T>(args.outputs, i) > 0;
-    Store<T>(passes ? Load<T>(args.output_gradients, i) : 0, args.input_gradients, i);
-  });
+  Map<T>(
+      args.count, args.outputs, args.output_gradients, args.input_gradients,
+      [&](uint32_t, float output, float gradient) { return output > 0 ? gradient : 0; });
 }
 
 template <typename T>
 __device__ void AddTwo(const LayerAddArgs& args) {
-  ForEach(args.count, [&](uint32_t i) {
-    const float value = Load<T>(args.a, i) + (args.b == nullptr ? 0 : Load<T>(args.b, i));
-    Store<T>(args.relu != 0 ? Relu(value) : value, args.outputs, i);
+  Map<T>(args.count, args.a, args.b, args.outputs, [&](uint32_t, float a, float b) {
+    return args.relu != 0 ? Relu(a + b) : a + b;
   });
 }
 
@@ -289,6 +289,20 @@ __device__ void Widen(const LayerWidenArgs& args) {
   });
 }
 
+template <typename T>
+__device__ void Shift(const LayerShiftArgs& args) {
+  ForEach(args.rows * args.to_height * args.to_width * args.channels, [&](uint32_t i) {
+    const uint32_t c = i % args.channels, pixel = i / args.channels;
+    const uint32_t row = pixel / args.to_width / args.to_height;
+    // A negative coordinate becomes a large number.
+    const uint32_t y = pixel / args.to_width % args.to_height + static_cast<uint32_t>(args.down);
+    const uint32_t x = pixel % args.to_width + static_cast<uint32_t>(args.right);
+    const bool inside = y < args.from_height && x < args.from_width;
+    const uint32_t at = ((row * args.from_height + y) * args.from_width + x) * args.channels + c;
+    Store<T>(inside ? Load<T>(args.from, at) : 0, args.to, i);
+  });
+}
+
 // Calls body(index in the order of Keras, index in the order of cuDNN) for each value of a kernel.
 template <typename Args, typename Body>
 __device__ inline void ForEachOfKernel(const Args& args, const Body& body) {
@@ -327,6 +341,7 @@ DTRUN_LAYER_KERNELS(global_average, LayerGlobalAverageArgs, GlobalAverage);
 DTRUN_LAYER_KERNELS(global_average_gradient, LayerGlobalAverageArgs, GlobalAverageGradient);
 DTRUN_LAYER_KERNELS(narrow, LayerNarrowArgs, Narrow);
 DTRUN_LAYER_KERNELS(widen, LayerWidenArgs, Widen);
+DTRUN_LAYER_KERNELS(shift, LayerShiftArgs, Shift);
 DTRUN_LAYER_KERNELS(pack_filters, LayerPackFiltersArgs, PackFilters);
 DTRUN_LAYER_KERNELS(unpack_filters, LayerUnpackFiltersArgs, UnpackFilters);
 

@@ -46,7 +46,39 @@ __device__ inline void ForEach(uint32_t count, const Body& body) {
   for (auto i = static_cast<uint32_t>(gpu::FirstItem()); i < count; i += stride) body(i);
 }
 
-/// The same for flat arrays, which may be longer.
+/// 16 bytes of values, which a thread reads or writes at once.
+template <typename T>
+struct alignas(16) Pack {
+  static constexpr uint32_t kValues = 16 / sizeof(T);
+  T values[kValues];
+};
+
+/// to(i) = function(i, a(i), b(i)) for all i below `count`, with 0 for b(i) if `b` is null. `to` may
+/// be `a` or `b`. Values travel in packs if the arrays are aligned to packs.
+template <typename T, typename Function>
+__device__ inline void Map(
+    uint32_t count, const void* a, const void* b, void* to, const Function& function) {
+  constexpr uint32_t kValues = Pack<T>::kValues;
+  const bool is_aligned = ((reinterpret_cast<uint64_t>(a) | reinterpret_cast<uint64_t>(b) |
+                            reinterpret_cast<uint64_t>(to)) %
+                           sizeof(Pack<T>)) == 0;
+  const uint32_t packs = is_aligned ? count / kValues : 0;
+  ForEach(packs, [&](uint32_t pack) {
+    Pack<T> x = static_cast<const Pack<T>*>(a)[pack], y = {};
+    if (b != nullptr) y = static_cast<const Pack<T>*>(b)[pack];
+    for (uint32_t k = 0; k < kValues; ++k) {
+      const float second = b == nullptr ? 0 : ToFloat(y.values[k]);
+      FromFloat(function(pack * kValues + k, ToFloat(x.values[k]), second), &x.values[k]);
+    }
+    static_cast<Pack<T>*>(to)[pack] = x;
+  });
+  ForEach(count - packs * kValues, [&](uint32_t item) {
+    const uint32_t i = packs * kValues + item;
+    Store<T>(function(i, Load<T>(a, i), b == nullptr ? 0 : Load<T>(b, i)), to, i);
+  });
+}
+
+/// ForEach for flat arrays, which may be longer.
 template <typename Body>
 __device__ inline void ForEachOfArray(uint64_t count, const Body& body) {
   for (uint64_t i = gpu::FirstItem(); i < count; i += gpu::ItemStride()) body(i);

@@ -61,6 +61,8 @@ cudnnStatus_t FinalizeConvolution(const State& state) {
       state.One<int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == 2 &&
       state.All<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS) == std::vector<int64_t>{1, 1};
   if (!plain) return Fail(CUDNN_STATUS_NOT_SUPPORTED, "only without dilation, sums in f32");
+  if (WindowsOf(state).before != WindowsOf(state).after)
+    return Fail(CUDNN_STATUS_NOT_SUPPORTED, "no engine for other padding after than before");
   return WindowsOf(state).IsValid()
              ? CUDNN_STATUS_SUCCESS
              : Fail(CUDNN_STATUS_BAD_PARAM, "a negative padding or a stride below 1");

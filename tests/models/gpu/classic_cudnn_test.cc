@@ -24,18 +24,5 @@ TEST_CASE("a cuDNN without the graph API computes convolutions with the classic 
         type.tolerance);
 }
 
-TEST_CASE("the classic functions alone refuse padding that is not symmetric") {
-  const ConvolutionExample example(
-      Typed{"f32", 4, 1e-5}, {.input = {8, 6, 16},
-                              .output = {4, 3, 8},
-                              .stride = 2,
-                              .padding = {.bottom = 1, .right = 1},
-                              .rows = 3});
-  CHECK_THROWS_WITH(
-      ChosenConvolution(example), Catch::Contains("'forward'") &&
-                                      Catch::Contains("(top 0, left 0, bottom 1, right 1)") &&
-                                      Catch::EndsWith("cuDNN proposes no algorithm"));
-}
-
 }  // namespace
 }  // namespace dtrun::testing

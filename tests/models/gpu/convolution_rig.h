@@ -106,8 +106,8 @@ class ConvolutionExample {
     for (int at = 0; at < options.rows * static_cast<int>(y.count()); ++at) {
       const int k = at % y.channels, pixel = at / y.channels;
       const int example = pixel / (y.width * y.height);
-      const int top = pixel / y.width % y.height * options.stride - options.padding.top;
-      const int left = pixel % y.width * options.stride - options.padding.left;
+      const int top = pixel / y.width % y.height * options.stride - options.padding.rows;
+      const int left = pixel % y.width * options.stride - options.padding.columns;
       for (int i = 0; i < filter; ++i) {
         const int c = i % x.channels, tap = i / x.channels;
         const int row = top + tap / size, column = left + tap % size;

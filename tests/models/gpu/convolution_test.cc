@@ -60,27 +60,23 @@ Convolution::Options AnyWindow() {
           .output = {7, 6, 16},
           .size = 7,
           .stride = 2,
-          .padding = {3, 3, 3, 3},
+          .padding = {3, 3},
           .rows = 2},
       Options{.input = {5, 6, 16}, .output = {3, 3, 8}, .size = 1, .stride = 2, .rows = 3},
       Options{
           .input = {8, 6, 16},
-          .output = {4, 3, 8},
+          .output = {3, 3, 8},
           .stride = 2,
-          .padding = {.bottom = 1, .right = 1},
+          .padding = {.columns = 1},
           .rows = 3},
       Options{
-          .input = {4, 5, 8},
-          .output = {5, 4, 8},
-          .padding = {.top = 2, .left = 1, .bottom = 1},
-          .rows = 3},
-      Options{.input = {5, 6, 5}, .output = {5, 6, 7}, .padding = {1, 1, 1, 1}, .rows = 3});
+          .input = {4, 5, 8}, .output = {6, 5, 8}, .padding = {.rows = 2, .columns = 1}, .rows = 3},
+      Options{.input = {5, 6, 5}, .output = {5, 6, 7}, .padding = {1, 1}, .rows = 3});
 }
 
 TEST_CASE("windows of any size, stride and padding match the definition for any channels") {
   const Typed type = AnyType();
   const ConvolutionExample example(type, AnyWindow());
-  const bool is_symmetric = example.options.padding.is_symmetric();
   for (const Direction direction : {Direction::kForward, Direction::kFilters, Direction::kInput}) {
     int used = 0;
     for (const auto list : {GraphWays, ClassicWays}) {
@@ -95,8 +91,7 @@ TEST_CASE("windows of any size, stride and padding match the definition for any 
             RelativeDistance(example.Computed(*way, direction), example.Expected(direction)) <
             type.tolerance);
       }
-      const bool has_ways = list == GraphWays || is_symmetric;
-      if (OnSimulatedGpu()) CHECK((used > before) == has_ways);
+      if (OnSimulatedGpu()) CHECK(used > before);
     }
     CHECK(used > 0);
   }
@@ -175,7 +170,7 @@ TEST_CASE("convolutions with equal shapes and other windows do not share a choic
   Convolution::Options options{.input = {5, 5, 16}, .output = {3, 3, 8}, .rows = 7};
   const ConvolutionExample plain(type, options);
   options.stride = 2;
-  options.padding = {1, 1, 1, 1};
+  options.padding = {1, 1};
   const ConvolutionExample strided(type, options);
   for (const ConvolutionExample* example : {&plain, &strided}) {
     ChosenConvolution chosen(*example);
@@ -237,8 +232,8 @@ TEST_CASE("a convolution that cuDNN cannot compute is refused with its direction
   CHECK_THROWS_WITH(
       ChosenConvolution(example),
       Catch::Contains(
-          "'forward' of a convolution from 5x6x16 to 4x4x8 in bf16, 3 rows, 3x3 stride 1, padding "
-          "(top 0, left 0, bottom 0, right 0): "));
+          "'forward' of a convolution from 5x6x16 to 4x4x8 in bf16, 3 rows, 3x3 stride 1, "
+          "padding 0x0: "));
 }
 
 }  // namespace
