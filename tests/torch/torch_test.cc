@@ -132,22 +132,20 @@ TEST_CASE("a model works after its DistributedOptimizer is destroyed") {
   CheckStories(2, {"afterwards"});
 }
 
-// Runs the example. `faults` is a script that runs meanwhile; $pid is the process of rank 1.
-CommandResult RunElasticExample(const std::string& faults) {
-  const TemporaryFolder folder;
-  const std::string script = "launcher/dtrun --tag none -np 2 --restarts 3 sh -c 'echo $$ >" +
-                             folder.path() +
-                             "/pid.$RANK; exec examples/torch_elastic 4000' & job=$!\n"
-                             "pid() { cat " +
-                             folder.path() + "/pid.1; }\n" + faults + "\nwait $job";
-  return Run(Command{.argv = {"sh", "-c", script}, .timeout = std::chrono::minutes(3)});
+CommandResult RunElasticExample(const std::vector<std::string>& options = {}) {
+  Command command{
+      .argv = {"launcher/dtrun", "--tag", "none", "-np", "2", "--restarts", "3"},
+      .timeout = std::chrono::minutes(3)};
+  command.argv.insert(command.argv.end(), options.begin(), options.end());
+  command.argv.insert(command.argv.end(), {"examples/torch_elastic", "4000"});
+  return Run(command);
 }
 
 TEST_CASE("the elastic example loses a rank and ends with the loss of one that was left alone") {
-  const CommandResult calm = RunElasticExample(":");
+  const CommandResult calm = RunElasticExample();
   CAPTURE(calm.err);
   REQUIRE(calm.out.find("loss after 4000 steps ") == 0);
-  const CommandResult result = RunElasticExample("sleep 2; kill -KILL $(pid)");
+  const CommandResult result = RunElasticExample({"--inject", "kill rank 1 at step 1500"});
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   CHECK(result.out == calm.out);
