@@ -19,6 +19,8 @@
 #ifndef DTRUN_TORCH_H_
 #define DTRUN_TORCH_H_
 
+#include <dtrun/detail/torch_batch_norm.h>
+#include <dtrun/detail/torch_collectives.h>
 #include <dtrun/detail/torch_loss_scale.h>
 #include <dtrun/detail/torch_optimizer.h>
 #include <dtrun/detail/torch_sampler.h>

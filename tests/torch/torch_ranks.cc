@@ -900,5 +900,6 @@ int main(int argc, char** argv) {
   Stories all = kStories;
   all.merge(torch_stories::LargeStories());
   all.merge(torch_stories::MemoryStories());
+  all.merge(torch_stories::ModelStories());
   return torch_stories::RunStories(argc, argv, all);
 }

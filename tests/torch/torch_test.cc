@@ -115,6 +115,17 @@ TEST_CASE("buffers and optimizer state and samplers and tensors work across rank
   CheckStories(ranks, {"buffers", "states", "state_of_adagrad", "sampler", "tensors"});
 }
 
+TEST_CASE("every collective works on tensors, also uneven and at once, and refuses bad input") {
+  const int ranks = GENERATE(1, 2, 3);
+  CheckStories(ranks, {"collectives"});
+  if (ranks == 2) CheckStories(ranks, {"refused_collectives"});
+}
+
+TEST_CASE("batch norms over all ranks train as in one process on the global batch") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  CheckStories(ranks, {"sync_batch_norms", "sync_batch_norm", "refused_batch_norms"});
+}
+
 TEST_CASE("the example trains and prints its accuracy") {
   const CommandResult result = Run(Command{
       .argv = {

@@ -234,55 +234,6 @@ inline NamedTensors BuffersOf(const ::torch::nn::Module& module) {
 
 }  // namespace internal
 
-/// Replaces the elements of `tensor` by their reduction over all ranks. Collective; all ranks pass
-/// the same shape and type. `tensor` is any dense tensor of the CPU or a GPU. A tensor that is not
-/// contiguous goes through a copy. On a GPU, this function and the following ones enqueue into the
-/// current stream, and the host does not wait: see dtrun/device_memory.h.
-///
-///   rank 0: {1, 2}   rank 1: {3, 5}   AllReduce(world, t)  ->  both {4, 7}
-inline void AllReduce(
-    Communicator& communicator, const Tensor& tensor, ReduceOp op = ReduceOp::kSum) {
-  internal::Staged staged("all_reduce: the tensor", tensor);
-  communicator.AllReduce(staged.buffer(), op);
-  staged.Finish();
-}
-
-/// Replaces the elements of `tensor` by the elements of rank `root`. Collective; all ranks pass the
-/// same shape and type.
-inline void Broadcast(Communicator& communicator, const Tensor& tensor, int root = 0) {
-  internal::Staged staged("broadcast: the tensor", tensor);
-  communicator.Broadcast(staged.buffer(), root);
-  staged.Finish();
-}
-
-/// Concatenates the tensors of all ranks along dimension 0, which may differ between ranks. A
-/// scalar counts as {1}. Collective. kMismatch: the types or the other dimensions differ.
-///
-///   rank 0: {{1, 2}}   rank 1: {{3, 4}, {5, 6}}   AllGather  ->  both {{1, 2}, {3, 4}, {5, 6}}
-inline Tensor AllGather(Communicator& communicator, const Tensor& tensor) {
-  internal::Staged staged("all_gather: the tensor", tensor);
-  std::vector<int64_t> sizes = tensor.dim() == 0 ? std::vector<int64_t>{1} : tensor.sizes().vec();
-  std::vector<int64_t> row(sizes.begin() + 1, sizes.end());
-  internal::AgreeOn(
-      communicator, "all_gather",
-      {internal::Text(NameOf(staged.buffer().dtype), " rows of ", at::IntArrayRef(row))});
-  const Counts rows = communicator.AllGatherCounts(static_cast<uint64_t>(sizes[0]));
-  const uint64_t row_elements = static_cast<uint64_t>(c10::multiply_integers(row));
-  Counts counts;
-  sizes[0] = 0;
-  for (const uint64_t n : rows) {
-    counts.push_back(n * row_elements);
-    sizes[0] += static_cast<int64_t>(n);
-  }
-  Tensor all = ::torch::empty(sizes, tensor.options().requires_grad(false));
-  staged.lane().Enter();  // after the allocation of the result
-  communicator.AllGather(
-      staged.buffer(), staged.lane().BufferOf(all.data_ptr(), all.numel(), staged.buffer().dtype),
-      counts);
-  staged.lane().Leave();
-  return all;
-}
-
 /// Makes the parameters and buffers of `module` on all ranks equal to those of rank `root`.
 /// Collective. kMismatch names the first difference between the ranks' models. A
 /// DistributedOptimizer with a module does this in its constructor.

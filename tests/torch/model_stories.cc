@@ -1,0 +1,233 @@
+// Collectives on tensors, and layers and optimizers that need other ranks: each against one process
+// on the global batch.
+
+#include <dtrun/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/torch/stories.h"
+
+namespace torch_stories {
+namespace {
+
+using dtrun::ReduceOp;
+
+Tensor Row(int64_t value) { return torch::full({1, 2}, value, torch::kLong); }
+
+// The rows of rank r are (r, r) once for each of its `count` rows.
+Tensor Rows(int64_t value, int64_t count) { return Row(value).repeat({count, 1}); }
+
+void Collectives(Communicator& world) {
+  const int64_t rank = world.rank(), p = world.size();
+  const Tensor to_root = torch::full({3}, rank + 1);
+  dtrun::torch::Reduce(world, to_root, static_cast<int>(p - 1));
+  const int64_t sum = p * (p + 1) / 2;
+  Expect(to_root[0].item<int64_t>() == (rank == p - 1 ? sum : rank + 1), "only the root changes");
+
+  const Tensor columns = torch::arange(2 * (p + 1)).view({2, p + 1}).t();  // not contiguous
+  const Tensor share = dtrun::torch::ReduceScatter(world, columns);
+  Expect(share.size(0) == (rank == 0 ? 2 : 1), "the first rank has the odd row");
+  const int64_t first = rank == 0 ? 0 : rank + 1;
+  Expect(torch::equal(share[0], columns[first] * p), "the row of each rank");
+
+  auto work = dtrun::torch::StartAllReduce(world, to_root, ReduceOp::kMax);
+  auto rows = dtrun::torch::StartAllGather(world, Rows(rank, rank + 1));
+  work.Wait();
+  Expect(to_root[0].item<int64_t>() == sum, "two operations at once");
+  const Tensor all = rows.Wait();
+  Expect(all.size(0) == sum && torch::equal(all[sum - 1], Row(p - 1)[0]), "uneven rows");
+  Expect(rows.Test() && torch::equal(rows.Wait(), all), "a result can be asked for again");
+
+  const Tensor gathered = dtrun::torch::Gather(world, Rows(rank, rank), static_cast<int>(p - 1));
+  Expect(gathered.defined() == (rank == p - 1), "only the root has the rows");
+  if (gathered.defined() && p > 1)
+    Expect(gathered.size(0) == p * (p - 1) / 2 && gathered[0][0].item<int64_t>() == 1, "in order");
+
+  Tensor parts;
+  std::vector<int64_t> splits;
+  for (int64_t r = 0; r < p; ++r) splits.push_back(r);
+  if (rank == 0) parts = torch::arange(p * (p - 1) / 2, torch::kFloat64).view({-1, 1});
+  const Tensor mine = dtrun::torch::Scatter(world, parts, 0, splits);
+  Expect(mine.sizes() == at::IntArrayRef({rank, 1}), "the rows of each rank");
+  if (rank > 0)
+    Expect(mine[0][0].item<double>() == static_cast<double>(rank * (rank - 1) / 2), "in order");
+
+  std::vector<int64_t> to_each(static_cast<size_t>(p), rank + 1);
+  const auto exchanged = dtrun::torch::AllToAll(world, Rows(rank, p * (rank + 1)), to_each);
+  Expect(exchanged.rows.size(0) == sum && exchanged.splits.back() == p, "rows of all ranks");
+  Expect(torch::equal(exchanged.rows[sum - 1], Row(p - 1)[0]), "in rank order");
+
+  if (p == 1) return;
+  const int next = static_cast<int>((rank + 1) % p), last = static_cast<int>((rank + p - 1) % p);
+  Tensor received = torch::zeros({2, 2}, torch::kLong).t();
+  auto in = dtrun::torch::StartReceive(world, received, last);
+  auto out = dtrun::torch::StartSend(world, torch::full({2, 2}, rank), next);
+  in.Wait();
+  out.Wait();
+  Expect(torch::equal(received, torch::full({2, 2}, last)), "a message around the ring");
+}
+
+void RefusedCollectives(Communicator& world) {
+  const Tensor rows = torch::ones({world.size() + 1, 2});
+  ExpectError(
+      [&] { dtrun::torch::AllToAll(world, rows); },
+      std::to_string(world.size() + 1) + " rows cannot be split evenly among ");
+  ExpectError(
+      [&] { dtrun::torch::AllToAll(world, rows, {1}); },
+      "`splits` has 1 rows for 1 ranks; expected ");
+  ExpectError(
+      [&] {
+        dtrun::torch::Gather(world, torch::ones({1, world.rank() == 1 ? 3 : 2}));
+      },
+      "gather: the ranks differ in tensor 0: f32 rows of [2] on rank");
+  ExpectError(
+      [&] { dtrun::torch::Scatter(world, rows, 0); },
+      world.rank() == 0 ? "scatter: 3 rows cannot be split evenly among 2 ranks"
+                        : "scatter: rank 0 refuses its arguments");
+  ExpectError(
+      [&] {
+        dtrun::torch::AllReduce(world, torch::ones({2, 2}).to_sparse());
+      },
+      "all_reduce: the tensor has layout Sparse");
+}
+
+// ---- Batch norm ---------------------------------------------------------------------------------
+
+struct NormedNetImpl : torch::nn::Module {
+  explicit NormedNetImpl(torch::nn::BatchNormOptions options = torch::nn::BatchNormOptions(4)) {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(options));
+    hidden = register_module(
+        "hidden", torch::nn::Sequential(
+                      torch::nn::Linear(4 * 6 * 6, 8), torch::nn::BatchNorm1d(8),
+                      torch::nn::Functional(torch::tanh), torch::nn::Linear(8, 3)));
+    to(torch::kFloat64);
+  }
+  Tensor forward(const Tensor& x) { return hidden->forward(torch::relu(norm(conv(x))).flatten(1)); }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  torch::nn::Sequential hidden{nullptr};
+};
+TORCH_MODULE(NormedNet);
+
+Tensor BuffersOf(const torch::nn::Module& module) {
+  std::vector<Tensor> buffers;
+  for (const Tensor& buffer : module.buffers()) buffers.push_back(buffer.to(torch::kFloat64));
+  return Flat(buffers);
+}
+
+// Ranks with different numbers of examples.
+void SyncedBatchNorms(Communicator& world) {
+  torch::manual_seed(7);
+  NormedNet net, alone;
+  {
+    torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < net->parameters().size(); ++i)
+      alone->parameters()[i].copy_(net->parameters()[i]);
+  }
+  torch::optim::SGD inner = Sgd(*net), sgd = Sgd(*alone);
+  const dtrun::torch::SyncBatchNorms synced(world, *net);
+  Expect(synced.size() == 2, "both batch norms");
+  DistributedOptions options;
+  options.op = ReduceOp::kSum;
+  DistributedOptimizer optimizer(world, inner, *net, options);
+  const int64_t rank = world.rank(), p = world.size();
+  const auto size_of = [&](int64_t r) { return 3 * r + 2; };
+  int64_t begin = 0, total = 0;
+  for (int64_t r = 0; r < p; ++r) {
+    if (r == rank) begin = total;
+    total += size_of(r);
+  }
+  const auto mine = torch::indexing::Slice(begin, begin + size_of(rank));
+  for (int step = 0; step < 5; ++step) {
+    torch::manual_seed(static_cast<uint64_t>(step));
+    const Tensor x = 3 + 2 * torch::randn({total, 1, 8, 8}, torch::kFloat64);
+    const Tensor y = torch::randint(3, {total});
+    const auto loss = [&](NormedNet& model, const Tensor& in, const Tensor& out) {
+      return torch::nn::functional::cross_entropy(
+                 model(in), out,
+                 torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)) /
+             total;
+    };
+    optimizer.zero_grad();
+    sgd.zero_grad();
+    loss(net, x.index({mine}), y.index({mine})).backward();
+    loss(alone, x, y).backward();
+    ExpectClose(GradientsOf(*net), GradientsOf(*alone), 1e-10, "the gradient");
+    optimizer.step();
+    sgd.step();
+  }
+  ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-10, "the weights");
+  ExpectClose(BuffersOf(*net), BuffersOf(*alone), 1e-10, "the running statistics");
+  net->eval();
+  alone->eval();
+  torch::manual_seed(9);
+  const Tensor x = torch::randn({world.rank() + 2, 1, 8, 8}, torch::kFloat64);
+  ExpectClose(net(x), alone(x), 1e-10, "the output in evaluation, of this rank alone");
+}
+
+// The same as a module, in f32 and bf16, and without parameters.
+void SyncBatchNormModule(Communicator& world) {
+  using torch::nn::BatchNormOptions;
+  for (const auto& options :
+       {BatchNormOptions(5), BatchNormOptions(5).affine(false),
+        BatchNormOptions(5).momentum(c10::nullopt), BatchNormOptions(5).track_running_stats(false)})
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      dtrun::torch::SyncBatchNorm synced(world, options);
+      torch::nn::BatchNorm1d plain(options);
+      torch::manual_seed(3);
+      const Tensor all = (torch::randn({6 * world.size(), 5}) + 100).to(type);
+      Tensor x = all.slice(0, 6 * world.rank(), 6 * (world.rank() + 1)).clone().requires_grad_();
+      Tensor whole = all.to(torch::kFloat32).requires_grad_();
+      const Tensor y = synced(x), expected = plain(whole);
+      const double tolerance = type == torch::kFloat32 ? 1e-4 : 1e-2;
+      const auto part = [&](const Tensor& of) {
+        return of.slice(0, 6 * world.rank(), 6 * (world.rank() + 1));
+      };
+      Expect(y.scalar_type() == type, "the type of the input");
+      ExpectClose(y, part(expected), tolerance, "the output");
+      const Tensor factor = torch::arange(30 * world.size()).view_as(all).to(torch::kFloat32);
+      (y.to(torch::kFloat32) * part(factor)).sum().backward();
+      (expected * factor).sum().backward();
+      ExpectClose(x.grad(), part(whole.grad()), 10 * tolerance, "the input's gradient");
+      if (options.track_running_stats())
+        ExpectClose(synced->running_var, plain->running_var, 1e-4, "the running variance");
+      synced->eval();
+      plain->eval();
+      if (options.track_running_stats())
+        ExpectClose(synced(x), plain(x.to(torch::kFloat32)), tolerance, "in evaluation");
+    }
+}
+
+void RefusedBatchNorms(Communicator& world) {
+  const torch::nn::Linear none(2, 2);
+  ExpectError(
+      [&] { const dtrun::torch::SyncBatchNorms synced(world, *none); },
+      "the model has no BatchNorm1d, 2d or 3d");
+  const NormedNet bare(torch::nn::BatchNormOptions(4).affine(false).track_running_stats(false));
+  ExpectError(
+      [&] { const dtrun::torch::SyncBatchNorms synced(world, *bare); },
+      "module 'norm' has neither parameters nor running statistics");
+  dtrun::torch::SyncBatchNorm norm(world, torch::nn::BatchNormOptions(2));
+  ExpectError([&] { norm(torch::ones({2})); }, "the input is [2]; expected 2 or more dimensions");
+  ExpectError(
+      [&] {
+        norm(torch::ones({world.rank() == 0 ? 1 : 0, 2}));
+      },
+      "found one value per channel on all ranks together");
+}
+
+}  // namespace
+
+Stories ModelStories() {
+  return {
+      {"collectives", Collectives},
+      {"refused_collectives", RefusedCollectives},
+      {"sync_batch_norms", SyncedBatchNorms},
+      {"sync_batch_norm", SyncBatchNormModule},
+      {"refused_batch_norms", RefusedBatchNorms},
+  };
+}
+
+}  // namespace torch_stories
