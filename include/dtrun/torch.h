@@ -24,6 +24,7 @@
 #include <dtrun/detail/torch_loss_scale.h>
 #include <dtrun/detail/torch_optimizer.h>
 #include <dtrun/detail/torch_sampler.h>
+#include <dtrun/detail/torch_sharded.h>
 #include <dtrun/detail/torch_state.h>
 #include <dtrun/detail/torch_tensors.h>
 #include <dtrun/dtrun.h>

@@ -3,7 +3,10 @@
 
 #include <dtrun/torch.h>
 
+#include <memory>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/torch/stories.h"
@@ -218,6 +221,294 @@ void RefusedBatchNorms(Communicator& world) {
       "found one value per channel on all ranks together");
 }
 
+// ---- Uneven data --------------------------------------------------------------------------------
+
+// Small gradients, one that has a bucket of its own, and a parameter that only the first steps use.
+struct UnevenNetImpl : torch::nn::Module {
+  UnevenNetImpl() {
+    wide = register_module("wide", torch::nn::Linear(64, 5000));
+    out = register_module("out", torch::nn::Linear(5000, 3));
+    norm = register_module("norm", torch::nn::BatchNorm1d(5000));
+    extra = register_parameter("extra", torch::ones({3}));
+  }
+  Tensor Loss(const Batch& batch, bool uses_extra) {
+    const Tensor y = out(torch::relu(norm(wide(batch.x.flatten(1)))));
+    return torch::nn::functional::cross_entropy(uses_extra ? y * extra : y, batch.y);
+  }
+  torch::nn::Linear wide{nullptr}, out{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  Tensor extra;
+};
+TORCH_MODULE(UnevenNet);
+
+Batch BatchOf(int rank, int step) {
+  torch::manual_seed(static_cast<uint64_t>(100 * step + rank));
+  const Tensor x = torch::randn({kPerRank, 1, 8, 8});
+  return {x, torch::randint(3, {kPerRank})};
+}
+
+UnevenNet MakeUnevenNet() {
+  torch::manual_seed(7);
+  return UnevenNet();
+}
+
+constexpr int kShortest = 2, kMore = 2;  // batches of rank 0, and more of each following rank
+
+int BatchesOf(int rank) { return kShortest + kMore * rank; }
+bool UsesExtra(int step) { return step < 3; }
+
+// One process that computes the loss of all ranks that have data. The buffers are those of the
+// first of them.
+void TrainUnevenAlone(UnevenNet& net, int ranks, ReduceOp op) {
+  torch::optim::SGD sgd = Sgd(*net, 0.01);
+  torch::optim::StepLR rates(sgd, 2, 0.5);
+  for (int step = 0; step < BatchesOf(ranks - 1); ++step) {
+    net->zero_grad(/*set_to_none=*/true);
+    std::vector<Tensor> before, after;
+    for (const Tensor& buffer : net->buffers()) before.push_back(buffer.clone());
+    const auto restore = [&](const std::vector<Tensor>& values) {
+      for (size_t i = 0; i < values.size(); ++i) net->buffers()[i].copy_(values[i]);
+    };
+    int with_data = 0;
+    for (int rank = 0; rank < ranks; ++rank) with_data += BatchesOf(rank) > step ? 1 : 0;
+    for (int rank = ranks - with_data; rank < ranks; ++rank) {
+      restore(before);
+      const Tensor loss = net->Loss(BatchOf(rank, step), UsesExtra(step));
+      (op == ReduceOp::kAverage ? loss / with_data : loss).backward();
+      if (after.empty())
+        for (const Tensor& buffer : net->buffers()) after.push_back(buffer.clone());
+    }
+    restore(after);
+    sgd.step();
+    rates.step();
+  }
+}
+
+void Uneven(Communicator& world, ReduceOp op) {
+  UnevenNet net = MakeUnevenNet(), alone = MakeUnevenNet();
+  torch::optim::SGD inner = Sgd(*net, 0.01);
+  DistributedOptions options;
+  options.op = op;
+  options.bucket_bytes = 1 << 20;
+  options.sync_buffers = true;
+  DistributedOptimizer optimizer(world, inner, *net, options);
+  torch::optim::StepLR rates(optimizer, 2, 0.5);
+  for (int step = 0; step < BatchesOf(world.rank()); ++step) {
+    optimizer.zero_grad(/*set_to_none=*/true);
+    net->Loss(BatchOf(world.rank(), step), UsesExtra(step)).backward();
+    if (step + 1 == BatchesOf(world.rank())) break;  // Join makes this step
+    optimizer.step();
+    rates.step();
+  }
+  int more = 0;
+  const int last = optimizer.Join([&] {
+    ++more;
+    rates.step();  // after the step before
+  });
+  Expect(last == world.size() - 1, "the last rank joined last");
+  Expect(more == BatchesOf(last) - BatchesOf(world.rank()), "a call before each step of others");
+  TrainUnevenAlone(alone, world.size(), op);
+  ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-6, "the weights");
+  ExpectClose(BuffersOf(*net), BuffersOf(*alone), 1e-6, "the buffers");
+
+  // The next epoch begins as usual.
+  optimizer.zero_grad();
+  net->Loss(BatchOf(world.rank(), 0), true).backward();
+  optimizer.step();
+  const Tensor weights = Flat(net->parameters()).detach();
+  Tensor first = weights.clone();
+  dtrun::torch::Broadcast(world, first);
+  Expect(torch::equal(weights, first), "the same weights on all ranks");
+}
+
+// ---- Sparse gradients ---------------------------------------------------------------------------
+
+struct WordsImpl : torch::nn::Module {
+  explicit WordsImpl(bool sparse) {
+    words = register_module(
+        "words", torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 3).sparse(sparse)));
+    bags = register_module(
+        "bags", torch::nn::EmbeddingBag(
+                    torch::nn::EmbeddingBagOptions(10, 3).sparse(sparse).mode(torch::kSum)));
+    out = register_module("out", torch::nn::Linear(3, 2));
+  }
+  Tensor Loss(const Tensor& ids, bool uses_bags) {
+    Tensor x = words(ids);
+    if (uses_bags) x = x + bags(ids.unsqueeze(1) % 10);
+    return out(x).square().mean();
+  }
+  torch::nn::Embedding words{nullptr};
+  torch::nn::EmbeddingBag bags{nullptr};
+  torch::nn::Linear out{nullptr};
+};
+TORCH_MODULE(Words);
+
+Tensor IdsOf(int rank, int step) {
+  torch::manual_seed(static_cast<uint64_t>(10 * step + rank));
+  return torch::randint(20, {4});
+}
+
+// Rank r has 3 + r batches. The gradients of one process are dense.
+void SparseGradients(Communicator& world) {
+  const auto make = [](bool sparse) {
+    torch::manual_seed(5);
+    return Words(sparse);
+  };
+  Words net = make(true), alone = make(false);
+  torch::optim::SGD inner(net->parameters(), 0.1), sgd(alone->parameters(), 0.1);
+  DistributedOptimizer optimizer(world, inner, *net);
+  const int p = world.size(), mine = 3 + world.rank();
+  for (int step = 0; step < mine; ++step) {
+    optimizer.zero_grad(step == 1);
+    net->Loss(IdsOf(world.rank(), step), step > 0).backward();
+    if (step == 0) {
+      Expect(net->words->weight.grad().is_sparse(), "a gradient by rows");
+      Expect(net->words->weight.grad()._nnz() <= 4 * p, "of the words of all ranks");
+    }
+    optimizer.step();
+  }
+  optimizer.Join();
+  for (int step = 0; step < 3 + p - 1; ++step) {
+    sgd.zero_grad();
+    int with_data = 0;
+    for (int rank = 0; rank < p; ++rank) with_data += 3 + rank > step ? 1 : 0;
+    for (int rank = p - with_data; rank < p; ++rank)
+      (alone->Loss(IdsOf(rank, step), step > 0) / with_data).backward();
+    sgd.step();
+  }
+  ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-6, "the weights");
+}
+
+void RefusedSparse(Communicator& world) {
+  Words net(true);
+  torch::optim::SGD inner(net->parameters(), 0.1);
+  {
+    DistributedOptimizer optimizer(world, inner);
+    ExpectError(
+        [&] { net->Loss(IdsOf(0, 0), false).backward(); },
+        "has layout Sparse; expected a dense one (of an embedding with sparse(true): pass the "
+        "module to the DistributedOptimizer)");
+  }
+  net->zero_grad(true);
+  DistributedOptimizer optimizer(world, inner, *net);
+  Tensor loss = net->Loss(IdsOf(0, 0), false);
+  if (world.rank() == 0) loss = loss + net->words->weight.sum();
+  const char* const text =
+      "parameter 'words.weight' has layout Strided; its embedding has the option";
+  if (world.rank() == 0) {
+    ExpectError([&] { loss.backward(); }, text);
+    ExpectError([&] { optimizer.step(); }, text);
+  } else {
+    loss.backward();
+  }
+}
+
+// ---- Sharded state ------------------------------------------------------------------------------
+
+using Groups = dtrun::torch::ShardedOptimizer::Groups;
+
+std::unique_ptr<torch::optim::Optimizer> MakeAdam(const Groups& groups) {
+  return std::make_unique<torch::optim::Adam>(groups, torch::optim::AdamOptions(0.01));
+}
+
+// Two groups with options of their own.
+Groups TwoGroups(Net& net) {
+  Groups groups;
+  groups.emplace_back(net->conv->parameters());
+  groups.emplace_back(
+      std::vector<Tensor>{net->hidden->weight, net->hidden->bias, net->out->weight, net->out->bias},
+      std::make_unique<torch::optim::AdamOptions>(0.005));
+  return groups;
+}
+
+std::string Saved(const torch::optim::Optimizer& optimizer) {
+  std::ostringstream stream;
+  torch::save(optimizer, stream);
+  return stream.str();
+}
+
+void ShardedState(Communicator& world) {
+  Net net = MakeNet(), alone = MakeNet();
+  dtrun::torch::ShardedOptimizer adam(world, TwoGroups(net), MakeAdam);
+  const auto plain = MakeAdam(TwoGroups(alone));
+  DistributedOptimizer optimizer(world, adam, *net), beside(world, *plain, *alone);
+  torch::optim::StepLR rates(optimizer, 2, 0.5), rates_beside(beside, 2, 0.5);
+  const auto train = [&](int begin, int end) {
+    for (int step = begin; step < end; ++step) {
+      const Batch mine = Mine(world, GlobalBatch(world, step));
+      for (const auto& [model, with] : {std::pair{&net, &optimizer}, std::pair{&alone, &beside}}) {
+        with->zero_grad();
+        mine.Loss(*model).backward();
+        with->step();
+      }
+      rates.step();
+      rates_beside.step();
+    }
+    Expect(
+        torch::equal(Flat(net->parameters()), Flat(alone->parameters())),
+        "the bits of an optimizer that is not sharded");
+  };
+  train(0, 5);
+  uint64_t states = adam.inner().state().size();
+  Expect(states < 6 || world.size() == 1, "each rank has the state of a part");
+  world.AllReduce(dtrun::Buffer(&states, 1));
+  Expect(states == 6, "together they have all of it");
+
+  const int root = world.size() - 1;
+  ExpectError([&] { Saved(adam); }, "save without the state of all ranks; call Collect(root)");
+  adam.Collect(root);
+  std::string saved = world.rank() == root ? Saved(adam) : "";
+  saved = dtrun::BroadcastBytes(world, saved, root);
+  {
+    // An optimizer that is not sharded continues from it, and the sharded one from its own.
+    std::istringstream stream(saved);
+    plain->state().clear();
+    torch::load(*plain, stream);
+  }
+  train(5, 8);
+  const std::string of_plain = Saved(*plain);
+  adam.inner().state().clear();
+  std::istringstream stream(of_plain);
+  torch::load(adam, stream);
+  train(8, 11);
+}
+
+void RefusedSharded(Communicator& world) {
+  Net net = MakeNet();
+  Groups twice = TwoGroups(net);
+  twice.emplace_back(net->conv->parameters());
+  ExpectError(
+      [&] { dtrun::torch::ShardedOptimizer adam(world, twice, MakeAdam); },
+      "a parameter is listed twice in the groups");
+  ExpectError(
+      [&] {
+        dtrun::torch::ShardedOptimizer adam(
+            world, TwoGroups(net), [](const Groups&) { return nullptr; });
+      },
+      "`make` returned null");
+  dtrun::torch::ShardedOptimizer adam(world, TwoGroups(net), MakeAdam);
+  ExpectError(
+      [&] { dtrun::torch::BroadcastOptimizerState(world, adam); },
+      "no rank has the whole state of a ShardedOptimizer");
+  if (world.size() == 1) return;
+  const torch::nn::Linear other(world.rank() == 0 ? 3 : 4, 2);
+  ExpectError(
+      [&] { dtrun::torch::ShardedOptimizer differs(world, Groups{other->parameters()}, MakeAdam); },
+      "sharded_optimizer: the ranks differ in tensor 0: Float[2, 3] on rank 0");
+}
+
+void RefusedJoin(Communicator& world) {
+  Net net = MakeNet();
+  torch::optim::SGD inner = Sgd(*net);
+  DistributedOptions options;
+  options.op = ReduceOp::kAdasum;
+  DistributedOptimizer adasum(world, inner, *net, options);
+  ExpectError([&] { adasum.Join(); }, "Join(): op is adasum; expected average or sum");
+  DistributedOptimizer optimizer(world, inner, *net);
+  const auto scope = optimizer.NoSync();
+  ExpectError([&] { optimizer.Join(); }, "step() inside a NoSync scope");
+}
+
 }  // namespace
 
 Stories ModelStories() {
@@ -227,6 +518,13 @@ Stories ModelStories() {
       {"sync_batch_norms", SyncedBatchNorms},
       {"sync_batch_norm", SyncBatchNormModule},
       {"refused_batch_norms", RefusedBatchNorms},
+      {"uneven", [](Communicator& world) { Uneven(world, ReduceOp::kAverage); }},
+      {"uneven_sum", [](Communicator& world) { Uneven(world, ReduceOp::kSum); }},
+      {"refused_join", RefusedJoin},
+      {"sparse", SparseGradients},
+      {"refused_sparse", RefusedSparse},
+      {"sharded", ShardedState},
+      {"refused_sharded", RefusedSharded},
   };
 }
 

@@ -126,6 +126,22 @@ TEST_CASE("batch norms over all ranks train as in one process on the global batc
   CheckStories(ranks, {"sync_batch_norms", "sync_batch_norm", "refused_batch_norms"});
 }
 
+TEST_CASE("ranks with different numbers of batches train as one process on all of them") {
+  const int ranks = GENERATE(1, 2, 3, 4);
+  CheckStories(ranks, {"uneven", "uneven_sum"});
+  if (ranks == 2) CheckStories(ranks, {"refused_join"});
+}
+
+TEST_CASE("sparse gradients of embeddings are gathered by rows") {
+  const int ranks = GENERATE(1, 2, 3);
+  CheckStories(ranks, {"sparse", "refused_sparse"});
+}
+
+TEST_CASE("an optimizer with sharded state computes the bits of one that is not sharded") {
+  const int ranks = GENERATE(1, 2, 3);
+  CheckStories(ranks, {"sharded", "refused_sharded"});
+}
+
 TEST_CASE("the example trains and prints its accuracy") {
   const CommandResult result = Run(Command{
       .argv = {

@@ -2,6 +2,7 @@
 #define DTRUN_DETAIL_TORCH_STATE_H_
 
 #include <dtrun/detail/torch_optimizer.h>
+#include <dtrun/detail/torch_sharded.h>
 #include <dtrun/detail/torch_tensors.h>
 #include <dtrun/elastic.h>
 
@@ -17,10 +18,18 @@ namespace torch {
 /// on all ranks equal to those of rank `root`. The other ranks need not have any state yet.
 /// Collective. It works for LibTorch's optimizers, and for optimizers that override `save` and
 /// `load` in the same way. For a DistributedOptimizer, it broadcasts the inner optimizer.
+/// kInvalidArgument: a ShardedOptimizer.
 inline void BroadcastOptimizerState(
     Communicator& communicator, ::torch::optim::Optimizer& optimizer, int root = 0) {
   auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
   ::torch::optim::Optimizer& inner = wrapper == nullptr ? optimizer : wrapper->inner();
+  if (dynamic_cast<ShardedOptimizer*>(&inner) != nullptr) {
+    internal::Refuse(
+        ErrorCode::kInvalidArgument,
+        "broadcast_optimizer_state: no rank has the whole state of a ShardedOptimizer; load a "
+        "saved "
+        "state on all ranks");
+  }
   std::string bytes;
   if (communicator.rank() == root) {
     ::torch::serialize::OutputArchive archive, state;
