@@ -490,9 +490,9 @@ void FailedPass(Communicator& world) {
   std::vector<Tensor> parameters = table->parameters();
   parameters.push_back(w);
   torch::optim::SGD inner(parameters, 0.1);
-  DistributedOptimizer optimizer(world, inner, *table);
+  DistributedOptimizer optimizer(world, inner);
   const std::string text =
-      "the gradient of parameter 'weight' has layout Sparse; expected a dense one";
+      "the gradient of parameter 'group 0, parameter 0' has layout Sparse; expected a dense one";
   const auto backward = [&] { (table(torch::tensor({1, 2})) * w).sum().backward(); };
   ExpectError(backward, text);
   ExpectError([&] { optimizer.step(); }, text);

@@ -213,6 +213,10 @@ class TrainedGradients {
   }
 
  private:
+  // The pointer's type differs between versions of LibTorch.
+  using GradAccumulator =
+      decltype(::torch::autograd::impl::grad_accumulator(std::declval<const Tensor&>()));
+
   // A parameter that is reduced.
   struct Slot {
     Tensor parameter;
@@ -221,7 +225,7 @@ class TrainedGradients {
     Tensor place;   // its part of the reducer's block, in the parameter's strides; if alone, any
                     // gradient may use it
     Tensor result;  // if alone: the place in this round when autograd made no gradient
-    std::shared_ptr<::torch::autograd::Node> accumulator;
+    GradAccumulator accumulator;
     uintptr_t hook = 0;
     std::unique_ptr<Blank> blank;  // set when it has been zeroed
     bool marked = false;           // in this round

@@ -278,7 +278,7 @@ class ShardedOptimizer : public ::torch::optim::Optimizer, public internal::Step
   template <typename States>
   static auto KeyOf(const States&, const Tensor& parameter) {
     if constexpr (std::is_same_v<typename States::key_type, std::string>) {
-      return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+      return internal::Text(parameter.unsafeGetTensorImpl());
     } else {
       return static_cast<typename States::key_type>(parameter.unsafeGetTensorImpl());
     }
