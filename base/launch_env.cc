@@ -31,6 +31,10 @@ constexpr char kLaunchSize[] = "DTRUN_LAUNCH_SIZE";
 constexpr char kMembers[] = "DTRUN_MEMBERS";
 constexpr char kPaused[] = "DTRUN_PAUSED";
 constexpr char kAgent[] = "DTRUN_AGENT";
+constexpr char kStartsAgain[] = "DTRUN_STARTS_AGAIN";
+constexpr char kEpoch[] = "DTRUN_EPOCH";
+constexpr char kAgents[] = "DTRUN_AGENTS";
+constexpr char kKeptState[] = "DTRUN_KEPT_STATE";
 
 constexpr int kMostRanks = 1'000'000;  // also the limit of all other counts here
 
@@ -73,24 +77,27 @@ std::string HostsText(const LaunchEnv& launch) {
   return Join(hosts, ",");
 }
 
-std::string MembersText(const LaunchEnv& launch) {
-  std::vector<std::string> members;
-  for (const int member : launch.members) members.push_back(Text(member));
-  return Join(members, ",");
+std::string NumbersText(const std::vector<int>& numbers) {
+  std::vector<std::string> words;
+  for (const int number : numbers) words.push_back(Text(number));
+  return Join(words, ",");
 }
 
-std::vector<int> ReadMembers(const std::string& value, int ranks) {
-  std::vector<int> members;
-  if (value.empty()) return members;
+// A list with one number for each of the `count` things `what`, or an empty one.
+std::vector<int> ReadNumbers(
+    const GetEnv& get, const char* variable, size_t count, const char* what) {
+  const std::string value = get(variable).value_or("");
+  std::vector<int> numbers;
+  if (value.empty()) return numbers;
   for (const std::string& item : Split(value, ',')) {
-    const std::optional<int64_t> member = ParseInteger(item);
-    if (!member || *member < 0 || *member > kMostRanks)
-      Refuse(kMembers, value.substr(0, 60), "number,number,...");
-    members.push_back(static_cast<int>(*member));
+    const std::optional<int64_t> number = ParseInteger(item);
+    if (!number || *number < 0 || *number > kMostRanks)
+      Refuse(variable, value.substr(0, 60), "number,number,...");
+    numbers.push_back(static_cast<int>(*number));
   }
-  if (static_cast<int>(members.size()) != ranks)
-    Refuse(kMembers, value.substr(0, 60), Text("one number for each of the ", ranks, " ranks"));
-  return members;
+  if (numbers.size() != count)
+    Refuse(variable, value.substr(0, 60), Text("one number for each of the ", count, ' ', what));
+  return numbers;
 }
 
 }  // namespace
@@ -98,11 +105,15 @@ std::vector<int> ReadMembers(const std::string& value, int ranks) {
 Environment WriteMembers(const LaunchEnv& launch) {
   return {
       {kHosts, HostsText(launch)},
-      {kMembers, MembersText(launch)},
+      {kMembers, NumbersText(launch.members)},
       {kPaused, launch.paused ? "1" : "0"}};
 }
 
 Environment WritePlace(int rank, int agent) { return {{kRank, Text(rank)}, {kAgent, Text(agent)}}; }
+
+Environment WriteStart(int epoch, const std::vector<int>& agents) {
+  return {{kEpoch, Text(epoch)}, {kAgents, NumbersText(agents)}};
+}
 
 Environment WriteLaunchEnv(const LaunchEnv& launch) {
   Environment environment = {
@@ -119,10 +130,14 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (launch.evaluator) environment.emplace_back(kEvaluator, "1");
   if (!launch.secret_file.empty()) environment.emplace_back(kSecretFile, launch.secret_file);
   if (launch.restarts) environment.emplace_back(kRestarts, "1");
+  if (launch.starts_again) environment.emplace_back(kStartsAgain, "1");
+  if (launch.epoch > 0) environment.emplace_back(kEpoch, Text(launch.epoch));
+  if (!launch.agents.empty()) environment.emplace_back(kAgents, NumbersText(launch.agents));
+  if (!launch.kept_state.empty()) environment.emplace_back(kKeptState, launch.kept_state);
   if (launch.launch_size > 0) environment.emplace_back(kLaunchSize, Text(launch.launch_size));
   if (!launch.epoch_file.empty()) environment.emplace_back(kEpochFile, launch.epoch_file);
   if (launch.rank >= 0) environment.emplace_back(kRank, Text(launch.rank));
-  if (!launch.members.empty()) environment.emplace_back(kMembers, MembersText(launch));
+  if (!launch.members.empty()) environment.emplace_back(kMembers, NumbersText(launch.members));
   if (launch.paused) environment.emplace_back(kPaused, "1");
   if (launch.agent >= 0) environment.emplace_back(kAgent, Text(launch.agent));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
@@ -132,10 +147,10 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,          kVersionVariable, kHosts,     kColumns,    kThreads,
-      kBind,         kVerbose,         kTimeline,  kRank,       kShutdownNote,
-      kFlightFolder, kServers,         kEvaluator, kSecretFile, kRestarts,
-      kEpochFile,    kMembers,         kPaused,    kAgent,      kLaunchSize,
+      kJob,       kVersionVariable, kHosts,       kColumns,      kThreads,      kBind,
+      kVerbose,   kTimeline,        kRank,        kShutdownNote, kFlightFolder, kServers,
+      kEvaluator, kSecretFile,      kRestarts,    kEpochFile,    kMembers,      kPaused,
+      kAgent,     kLaunchSize,      kStartsAgain, kEpoch,        kAgents,       kKeptState,
   };
   return names;
 }
@@ -160,10 +175,15 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.evaluator = get(kEvaluator).value_or("") == "1";
   launch.secret_file = get(kSecretFile).value_or("");
   launch.restarts = get(kRestarts).value_or("") == "1";
+  launch.starts_again = get(kStartsAgain).value_or("") == "1";
+  launch.epoch = ReadCount(get, kEpoch);
+  launch.agents = ReadNumbers(get, kAgents, launch.hosts.size(), "hosts");
+  launch.kept_state = get(kKeptState).value_or("");
   launch.launch_size = ReadCount(get, kLaunchSize);
   launch.epoch_file = get(kEpochFile).value_or("");
   if (get(kRank)) launch.rank = ReadCount(get, kRank);
-  launch.members = ReadMembers(get(kMembers).value_or(""), RankCount(launch.hosts));
+  launch.members =
+      ReadNumbers(get, kMembers, static_cast<size_t>(RankCount(launch.hosts)), "ranks");
   launch.paused = get(kPaused).value_or("") == "1";
   if (get(kAgent)) launch.agent = ReadCount(get, kAgent);
   if (launch.members.empty() && launch.rank >= RankCount(launch.hosts))

@@ -52,7 +52,19 @@ struct LaunchEnv {
   int agent = -1;
   /// A rank that is lost is started again (dtrun --restarts), and the other ranks wait for it.
   bool restarts = false;
-  /// With `restarts`: the number of ranks that the job had at its start. 0: that of `hosts`.
+  /// After the loss of a rank, the engine ends all ranks and starts them again (dtrun --restarts
+  /// with mpirun). Excludes `restarts`.
+  bool starts_again = false;
+  /// With `starts_again`: the epoch of the job for which this process was started. 0: the first.
+  int epoch = 0;
+  /// With `starts_again`: the numbers of the agents, by the index of the host in `hosts`. Empty:
+  /// the index is the number.
+  std::vector<int> agents = {};
+  /// With `starts_again`: the file of this host, in memory, that holds the state of the training
+  /// (base/kept_state.h). Its folder belongs to the agent. The wrapper names the file.
+  std::string kept_state = {};
+  /// With `restarts` or `starts_again`: the number of ranks that the job had at its start. 0: that
+  /// of `hosts`.
   int launch_size = 0;
   /// With `restarts`: the file of this host that tells when ranks were lost (epoch_file.h). The
   /// agent makes the file, and the wrapper names it.
@@ -83,6 +95,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch);
 Environment WriteMembers(const LaunchEnv& launch);
 /// The variables of one process that is started for such a job.
 Environment WritePlace(int rank, int agent);
+/// The variables of all processes that are started for epoch `epoch` of a job that starts again.
+Environment WriteStart(int epoch, const std::vector<int>& agents);
 
 /// The rank of the process with launch number `number`; -1: the process is no rank of the job at
 /// present.

@@ -201,6 +201,22 @@ DTRUN_API int32_t dtrun_context_launch_size(const dtrun_context* context);
 /// The epoch of the job that this context has joined. It grows when the job loses ranks, and when
 /// ranks come. 0 at the start, and without `dtrun --restarts`.
 DTRUN_API uint32_t dtrun_context_epoch(const dtrun_context* context);
+/// Whether this rank is to keep the state of its training with dtrun_keep_state. That is so on the
+/// first rank of each host if a loss ends all processes of the job (`dtrun --restarts` with
+/// mpirun). Otherwise the state survives in the memory of the other ranks.
+DTRUN_API int32_t dtrun_context_keeps_state(const dtrun_context* context);
+/// Keeps `bytes` bytes at `state`, the state after step `step`, for the processes that take the
+/// place of this one after a loss. Replaces the state kept before, in memory of the host: no disk
+/// is written. A process that ends in this call leaves the state before. `name` is the caller's
+/// name for the training, the same in all processes. Without room in the host's /dev/shm, logs a
+/// warning once and leaves the state before. Does nothing on a rank that keeps no state.
+DTRUN_API dtrun_error* dtrun_keep_state(
+    dtrun_context* context, const char* name, uint64_t step, const void* state, size_t bytes);
+/// The state that was kept on this host under `name`, by an earlier process. `*state` is valid
+/// until the next call, and null if there is none. The states of two hosts differ by at most one
+/// step: the one with the most steps is to become that of all ranks.
+DTRUN_API dtrun_error* dtrun_load_state(
+    dtrun_context* context, const char* name, uint64_t* step, const void** state, size_t* bytes);
 /// Reports the progress of this rank since its start, for `dtrun --progress`: the steps done, and
 /// the examples that this rank has computed. If a rank reports nothing, each dtrun_reducer_wait and
 /// each step of a dtrun_shards counts as a step. The cost is two stores to memory. Any thread.

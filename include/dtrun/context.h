@@ -6,6 +6,7 @@
 #include <dtrun/error.h>
 #include <dtrun/types.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,12 @@ namespace dtrun {
 struct Host {
   std::string name;  ///< as in the host list
   int slots;         ///< ranks on this host
+};
+
+/// A state that Context::KeepState has kept.
+struct KeptStep {
+  uint64_t step = 0;  ///< that it belongs to
+  std::string state;
 };
 
 /// This process as a rank of its job, as returned by `Init()`. Movable. It outlives all objects
@@ -57,6 +64,27 @@ class [[nodiscard]] Context {
   /// The epoch of the job: it grows when ranks are lost, and when ranks come. 0: neither has
   /// happened before this process joined the job. See elastic.h.
   uint32_t losses() const { return dtrun_context_epoch(handle_.get()); }
+
+  /// Whether this rank is to call KeepState after each step: the first rank of each host, if a loss
+  /// ends all processes of the job (`dtrun --restarts` with mpirun). An Elastic does this itself.
+  bool keeps_state() const { return dtrun_context_keeps_state(handle_.get()) != 0; }
+  /// Keeps `state`, of step `step`, in memory of this host for the processes that come after a
+  /// loss. `name` is the caller's name for the training. Replaces the state kept before. Without
+  /// room in /dev/shm, logs a warning once and leaves the state before. Local.
+  void KeepState(const std::string& name, uint64_t step, const std::string& state) {
+    detail::Check(dtrun_keep_state(handle_.get(), name.c_str(), step, state.data(), state.size()));
+  }
+  /// The state that an earlier process of this host has kept under `name`; nullopt: none. On
+  /// another host it may be a step older or newer. Local.
+  std::optional<KeptStep> LoadState(const std::string& name) {
+    const void* state = nullptr;
+    size_t bytes = 0;
+    KeptStep kept;
+    detail::Check(dtrun_load_state(handle_.get(), name.c_str(), &kept.step, &state, &bytes));
+    if (state == nullptr) return std::nullopt;
+    kept.state.assign(static_cast<const char*>(state), bytes);
+    return kept;
+  }
 
   /// The hosts, in the order of the host list.
   std::vector<Host> hosts() const {

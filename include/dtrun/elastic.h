@@ -4,14 +4,18 @@
 #include <dtrun/c.h>
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
+#include <dtrun/detail/block_device.h>
 #include <dtrun/detail/gradient_checks.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/state_broadcast.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -74,8 +78,9 @@ auto RunElastic(const Body& work, const Options& options = {}) {
 ///
 /// Between Step() and EndStep() there is no other collective call: the steps of two ranks differ by
 /// at most one. The size of the job may change from call to call (`dtrun --min-np`), but not
-/// Context::launch_size. An optimizer that keeps different state on each rank (ShardedOptimizer,
-/// kAdasum) cannot be kept. Not thread-safe.
+/// Context::launch_size. If a loss ends all processes (`dtrun --restarts` with mpirun), EndStep
+/// also keeps the values in memory of the host, and at most one step is lost. An optimizer that
+/// keeps different state on each rank (ShardedOptimizer, kAdasum) cannot be kept. Not thread-safe.
 class Elastic {
  public:
   /// `options` are those of Init.
@@ -94,14 +99,24 @@ class Elastic {
 
   /// Keeps values of any kind: `broadcast` makes those of all ranks equal to those of rank `root`.
   /// It is collective, and called after a loss.
-  void Keep(std::function<void(Communicator& ranks, int root)> broadcast) {
-    broadcasts_.push_back(std::move(broadcast));
+  ///
+  /// If a loss ends all processes (`dtrun --restarts` with mpirun), no rank has the values any
+  /// more: `save` returns them as bytes after each step, and `load` takes them from these bytes
+  /// before `broadcast`. Both are local. Without them, such a job goes on from its beginning.
+  void Keep(
+      std::function<void(Communicator& ranks, int root)> broadcast,
+      std::function<std::string()> save = nullptr,
+      std::function<void(const std::string& bytes)> load = nullptr) {
+    broadcasts_.push_back({std::move(broadcast), std::move(save), std::move(load)});
   }
 
   /// The number of steps that the kept values have behind them.
   uint64_t step() const { return step_; }
   /// Says that the kept values are those after one more step.
-  void EndStep() { ++step_; }
+  void EndStep() {
+    ++step_;
+    if (job_ != nullptr) job_->KeepState(name_, step_, Saved());
+  }
   /// The epoch of the job in the last call of `work`: see Context::losses.
   uint32_t losses() const { return losses_; }
 
@@ -112,6 +127,7 @@ class Elastic {
   auto Run(const Body& work) {
     return RunElastic(
         [&](Context& job) {
+          const Attachment attachment(*this, job);
           Begin(job);
           return work(job);
         },
@@ -123,6 +139,83 @@ class Elastic {
     Optimizer* optimizer;
     std::vector<Buffer> gradients;  // before a DistributedOptimizer gave memory
   };
+
+  struct KeptByFunctions {
+    std::function<void(Communicator&, int)> broadcast;
+    std::function<std::string()> save;
+    std::function<void(const std::string&)> load;
+  };
+
+  // EndStep keeps the state in the job of the present call of `work`, if the job wants it.
+  class Attachment {
+   public:
+    Attachment(Elastic& elastic, Context& job) : elastic_(elastic) {
+      if (job.keeps_state() && elastic.CanSave()) elastic.job_ = &job;
+    }
+    ~Attachment() { elastic_.job_ = nullptr; }
+    Attachment(const Attachment&) = delete;
+    Attachment& operator=(const Attachment&) = delete;
+
+   private:
+    Elastic& elastic_;
+  };
+
+  // A process may make several objects, in the same order as the processes before it.
+  static std::string NextName() {
+    static std::atomic<int> made{0};
+    return "elastic." + std::to_string(made++);
+  }
+
+  bool CanSave() const {
+    return std::all_of(broadcasts_.begin(), broadcasts_.end(), [](const KeptByFunctions& kept) {
+      return kept.save != nullptr && kept.load != nullptr;
+    });
+  }
+
+  // Each value in bytes, after its size.
+  std::string Saved() const {
+    std::string bytes;
+    const auto append = [&](const void* data, uint64_t size) {
+      bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
+      bytes.append(static_cast<const char*>(data), size);
+    };
+    for (const NamedBuffer& kept : kept_) {
+      std::string value(kept.buffer.bytes(), '\0');
+      detail::Copy(kept.buffer, Buffer(value.data(), kept.buffer.count, kept.buffer.dtype));
+      append(value.data(), value.size());
+    }
+    for (const KeptByFunctions& kept : broadcasts_) {
+      const std::string value = kept.save();
+      append(value.data(), value.size());
+    }
+    return bytes;
+  }
+
+  // Takes the values that an earlier process of this host has kept. The next broadcast makes them
+  // those of all ranks.
+  void Load(Context& job) {
+    const std::optional<KeptStep> found = job.LoadState(name_);
+    if (!found || found->step <= step_) return;
+    size_t at = 0;
+    const auto next = [&] {
+      uint64_t size = 0;
+      const bool has_size = found->state.size() - at >= sizeof size;
+      if (has_size) std::memcpy(&size, found->state.data() + at, sizeof size);
+      at += sizeof size;
+      if (!has_size || found->state.size() - at < size)
+        throw Error(ErrorCode::kMismatch, "the kept state is of a training with other values");
+      at += size;
+      return found->state.substr(at - size, size);
+    };
+    for (const NamedBuffer& kept : kept_) {
+      std::string value = next();
+      if (value.size() != kept.buffer.bytes())
+        throw Error(ErrorCode::kMismatch, "the kept state has another size of " + kept.name);
+      detail::Copy(Buffer(value.data(), kept.buffer.count, kept.buffer.dtype), kept.buffer);
+    }
+    for (const KeptByFunctions& kept : broadcasts_) kept.load(next());
+    step_ = found->step;
+  }
 
   static std::vector<Buffer> GradientsOf(Optimizer& optimizer) {
     std::vector<Buffer> gradients;
@@ -137,6 +230,7 @@ class Elastic {
     for (KeptOptimizer& kept : optimizers_)
       for (size_t i = 0; i < kept.gradients.size(); ++i)
         kept.optimizer->parameters()[i].gradient = kept.gradients[i];
+    if (job_ != nullptr) Load(job);
     detail::CheckSameText(job.world(), "kept values", Description());
     std::vector<uint64_t> steps(static_cast<size_t>(job.size()));
     job.world().AllGather(Buffer(&step_, 1), Buffer(steps.data(), steps.size()));
@@ -144,7 +238,7 @@ class Elastic {
     if (*furthest == 0) return;
     const int root = static_cast<int>(furthest - steps.begin());
     BroadcastBuffers(job.world(), kept_, root);
-    for (const auto& broadcast : broadcasts_) broadcast(job.world(), root);
+    for (const KeptByFunctions& kept : broadcasts_) kept.broadcast(job.world(), root);
     step_ = *furthest;
   }
 
@@ -159,7 +253,9 @@ class Elastic {
   Options options_;
   std::vector<NamedBuffer> kept_;
   std::vector<KeptOptimizer> optimizers_;
-  std::vector<std::function<void(Communicator&, int)>> broadcasts_;
+  std::vector<KeptByFunctions> broadcasts_;
+  std::string name_ = NextName();
+  Context* job_ = nullptr;  // in which EndStep keeps the state; null: it does not
   uint64_t step_ = 0;
   uint32_t losses_ = 0;
 };

@@ -29,6 +29,8 @@
 #include <vector>
 
 #include "base/epoch_file.h"
+#include "base/flight_record.h"
+#include "base/kept_state.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -202,7 +204,8 @@ class Agent {
     }
     if (const std::string secret = body.at("secret"); !secret.empty()) WriteSecret(folder_, secret);
     restarts_ = body.at("restarts");
-    if (restarts_) {
+    in_place_ = body.at("in_place");
+    if (in_place_) {
       epochs_ = base::EpochFile::Create(EpochPath(folder_, body.at("host")));
       prctl(PR_SET_CHILD_SUBREAPER, 1);  // orphans of ranks come here, where they are found
     }
@@ -279,8 +282,9 @@ class Agent {
                                      "; expected each rank of this host once"));
       wrapper.rank = frame.rank;
       wrapper.starter = ViewProcess(wrapper.process).value_or(ProcessView()).parent;
+      ForgetNotes(folder_, frame.rank);
       wrapper.view = RankView(folder_, frame.rank, wrapper.process);
-      if (restarts_) starts_.try_emplace(frame.rank, RankStart::Of(wrapper.process));
+      if (in_place_) starts_.try_emplace(frame.rank, RankStart::Of(wrapper.process));
       if (wrapper.starter != getpid()) daemon_ = wrapper.starter;
       session_folder_ = frame.body;
       for (int i = 0; i < 2; ++i)
@@ -319,13 +323,20 @@ class Agent {
         {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)},
         {"orphaned", !IsRunning(wrapper.starter)},
         {"alone", told.value("alone", false)}};
+    if (restarts_) AddSteps(wrapper.rank, body);
     if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
     dtrun_.Send(
         {FrameType::kEnded, wrapper.rank,
          body.dump(-1, ' ', false, json::error_handler_t::replace)});
     if (!restarts_) return;
     expected_.insert(wrapper.rank);
-    SignalGroupOf(wrapper.process, SIGKILL);  // processes that the program has left
+    if (in_place_) SignalGroupOf(wrapper.process, SIGKILL);  // processes that the program has left
+  }
+
+  void AddSteps(int rank, json& body) const {
+    const auto progress = base::ReadFlightProgress(base::FlightFile(FlightFolder(folder_), rank));
+    if (progress && progress->rank == rank) body["step"] = progress->step;
+    if (const auto step = base::ReadKeptStep(KeptStateFile(folder_))) body["kept_step"] = *step;
   }
 
   void Restart(int rank, const json& start) {
@@ -333,9 +344,19 @@ class Agent {
       if (wrapper.rank == rank && !wrapper.ended) return;
     expected_.insert(rank);
     quick_until_ = std::chrono::steady_clock::now() + kQuickLooks;
-    ForgetNotes(folder_, rank);
+    if (start.at("words").empty()) return ClearForStart();
     starts_.try_emplace(rank, start.at("words"), start.at("variables"), start.at("folder"))
         .first->second.Again(start.at("place"));
+  }
+
+  // The engine and all its ranks have ended. Its next start has another daemon on this host.
+  void ClearForStart() {
+    for (const auto& [connection, wrapper] : wrappers_)
+      if (!wrapper.ended) return;
+    left_overs_.Kill();
+    if (own_folder_) RemoveSessionFolder(session_folder_);
+    ClearAfterRanks(folder_);
+    daemon_ = -1;
   }
 
   // The host's clock decides which rank ended first, not the arrival of the frames.
@@ -435,10 +456,11 @@ class Agent {
   RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
   std::unique_ptr<RankInput> input_;  // stdin of rank 0
   StoppedHelper stopped_daemon_;
-  LeftOvers left_overs_;  // descendants of daemon_
-  bool restarts_ = false;
-  std::unique_ptr<base::EpochFile> epochs_;  // with restarts_
-  std::map<int, RankStart> starts_;          // by rank, with restarts_
+  LeftOvers left_overs_;                     // descendants of daemon_
+  bool restarts_ = false;                    // lost ranks are started again,
+  bool in_place_ = false;                    // each by this agent, while the engine goes on
+  std::unique_ptr<base::EpochFile> epochs_;  // with in_place_
+  std::map<int, RankStart> starts_;          // by rank, with in_place_
   std::chrono::steady_clock::time_point quick_until_ = {};
   bool stopped_ = false, dtrun_is_gone_ = false;
   std::string told_;  // encoded frames to all wrappers

@@ -25,6 +25,11 @@ const LaunchEngine* FindLaunchEngine(const std::string& name) {
 
 const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string& path) {
   const LaunchEngine& first = *LaunchEngines().front();
+  // To replace a lost rank costs less than to start all ranks again.
+  for (const LaunchEngine* engine : LaunchEngines())
+    if (call.restarts && !engine->starts_again() && engine->IsInstalled(path) &&
+        engine->Probe(call).empty())
+      return *engine;
   const bool may_be_first = call.only_this_machine || first.IsInstalled(path);
   if (may_be_first && first.Probe(call).empty()) return first;
   for (const LaunchEngine* engine : LaunchEngines())

@@ -48,7 +48,7 @@ struct EngineCall {
   bool as_root = false;
   /// The job goes on after it loses a rank, or the engine's daemon on another host.
   bool recovers = false;
-  bool restarts = false;  ///< lost ranks are started again, which needs joins_by_secret()
+  bool restarts = false;  ///< lost ranks are started again: see LaunchEngine::starts_again
   bool quiet = true;      ///< the engine prints no messages of its own
   std::vector<std::string> program;
 };
@@ -77,6 +77,10 @@ class LaunchEngine {
   /// Whether the ranks find each other without MPI, by the rank that the engine gives them
   /// (LaunchEnv::rank) and, over several hosts, by the job's secret (LaunchEnv::secret_file).
   virtual bool joins_by_secret() const = 0;
+  /// Whether the ranks of this engine cannot be replaced one by one: after a loss, dtrun ends the
+  /// engine with all its ranks and calls it again (EngineCall::restarts). Otherwise the agents
+  /// start each lost rank again, which needs joins_by_secret().
+  virtual bool starts_again() const = 0;
   /// Where the user finds more if the engine fails: "--verbose shows Open MPI's messages". "": no
   /// such place.
   virtual std::string more_words() const = 0;
@@ -123,7 +127,8 @@ const LaunchEngine* FindLaunchEngine(const std::string& name);
 
 /// The engine for a job of a user who names none. `call` is as for Probe, `path` is $PATH. The
 /// default if it can start the job, and is installed or the job has no other host. Otherwise the
-/// first installed engine that can start the job.
+/// first installed engine that can start the job. With restarts, engines that replace lost ranks
+/// one by one come first.
 const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string& path);
 
 /// The arguments of ssh that come before the host.

@@ -21,6 +21,7 @@ class WithoutMpi : public LaunchEngine {
   std::string program() const override { return "dtrun_local"; }
   bool is_own() const override { return true; }
   bool joins_by_secret() const override { return true; }
+  bool starts_again() const override { return false; }
   std::string more_words() const override { return ""; }
   bool blames_lost_ranks() const override { return false; }
 

@@ -163,6 +163,8 @@ class Mpirun final : public LaunchEngine {
   std::string program() const override { return "mpirun"; }
   bool is_own() const override { return false; }
   bool joins_by_secret() const override { return false; }
+  // Open MPI 4 ends the whole job when a process of it dies.
+  bool starts_again() const override { return true; }
   std::string more_words() const override { return "--verbose shows Open MPI's messages"; }
   bool blames_lost_ranks() const override { return true; }
 
@@ -170,11 +172,7 @@ class Mpirun final : public LaunchEngine {
     return SearchPath(program(), path).has_value();
   }
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
-  std::string Probe(const EngineCall& call) const override {
-    if (!call.restarts) return "";
-    return "--restarts needs ranks that find each other without MPI; expected --launcher local or "
-           "ssh, or no --launcher";
-  }
+  std::string Probe(const EngineCall&) const override { return ""; }
   Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
   // mpirun is started by its full path, so it expects orted in the same folder on other hosts.
   std::string Daemon(const EngineCall& call) const override {

@@ -38,7 +38,8 @@ ElasticRanks::ElasticRanks(
           {.restarts = options.restarts,
            .min_ranks = options.min_ranks,
            .start_timeout = std::chrono::seconds(options.start_timeout_s),
-           .elastic_timeout = std::chrono::seconds(options.elastic_timeout_s)},
+           .elastic_timeout = std::chrono::seconds(options.elastic_timeout_s),
+           .all_together = plan.call.engine->starts_again()},
           plan.call.placement) {
   pool_.SetHosts(plan.listed);
   if (!options.discovery.empty())
@@ -51,7 +52,7 @@ void ElasticRanks::Begin() {
   const Membership::Layout layout = places.LayoutOf(places.members());
   launch_ = LaunchOf(layout);
   variables_ = VariablesOf(launch_, layout.first_host);
-  agents_.BeginEpoch(0, "", base::Join(variables_, "\n"));
+  if (!plan_.call.engine->starts_again()) agents_.BeginEpoch(0, "", base::Join(variables_, "\n"));
 }
 
 // ---- Hosts --------------------------------------------------------------------------------------
@@ -166,11 +167,36 @@ std::optional<Verdict> ElasticRanks::Recover() {
       launch_ = LaunchOf(layout);
       variables_ = VariablesOf(launch_, layout.first_host);
     }
-    agents_.BeginEpoch(orders.epoch->number, orders.epoch->why, base::Join(variables_, "\n"));
+    if (!plan_.call.engine->starts_again())
+      agents_.BeginEpoch(orders.epoch->number, orders.epoch->why, base::Join(variables_, "\n"));
     changed_ = true;
+  }
+  stop_ = stop_ || orders.stop;
+  if (plan_.call.engine->starts_again()) {
+    start_ = (start_ && !orders.stop) || !orders.restart.empty();
+    return std::nullopt;
   }
   for (const int rank : orders.restart) agents_.Restart(rank, CommandOf(), PlaceOf(rank));
   return std::nullopt;
+}
+
+std::optional<Restart> ElasticRanks::TakeStart() {
+  if (!std::exchange(start_, false)) return std::nullopt;
+  const Membership& places = recovery_.places();
+  for (const int member : places.members()) agents_.ExpectStart(member);
+  const Membership::Layout layout = places.LayoutOf(places.members());
+  launch_ = LaunchOf(layout);
+  variables_ = VariablesOf(launch_, layout.first_host);
+  Restart start = {.placement = layout.hosts, .variables = variables_};
+  for (const std::string& variable :
+       Assignments(base::WriteStart(recovery_.epoch(), layout.host_numbers)))
+    start.variables.push_back(variable);
+  return start;
+}
+
+std::vector<pid_t> ElasticRanks::processes() const {
+  return discovery_ && discovery_->process() > 0 ? std::vector{discovery_->process()}
+                                                 : std::vector<pid_t>{};
 }
 
 base::LaunchEnv ElasticRanks::LaunchOf(const Membership::Layout& layout) const {

@@ -35,7 +35,16 @@ class ElasticRanks {
   /// Requires --restarts.
   std::optional<Verdict> Tick();
 
+  /// Whether all ranks are to be ended, because the engine starts the job again
+  /// (LaunchEngine::starts_again). True once for each time.
+  bool TakeStop() { return std::exchange(stop_, false); }
+  /// Where the ranks are to be started again, once all have ended; nullopt: not yet. The caller
+  /// starts the engine at once. Returned once for each time.
+  std::optional<Restart> TakeStart();
+
   const Recovery& recovery() const { return recovery_; }
+  /// The processes that this object has started.
+  std::vector<pid_t> processes() const;
   /// The host of each launch number, for messages.
   std::vector<base::HostSlots> names() const { return recovery_.places().Names(); }
   /// Whether `names` has changed since the last call.
@@ -66,6 +75,7 @@ class ElasticRanks {
   std::vector<std::string> variables_;  // of the current epoch
   std::set<std::string> refused_;       // hosts whose refusal was printed
   bool changed_ = false;
+  bool stop_ = false, start_ = false;  // of an engine that starts again
 };
 
 }  // namespace dtrun::launcher

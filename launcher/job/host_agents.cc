@@ -151,7 +151,8 @@ void HostAgents::Start(Host& host) {
       {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
       {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0},
       {"secret", plan_.secret},
-      {"restarts", plan_.restarts}};
+      {"restarts", plan_.restarts},
+      {"in_place", plan_.in_place}};
   host.stream->Send(
       {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
@@ -353,6 +354,8 @@ void HostAgents::Restart(
       host->stream->Send(
           {FrameType::kRestart, rank, body.dump(-1, ' ', false, json::error_handler_t::replace)});
 }
+
+void HostAgents::ExpectStart(int rank) { Restart(rank, {}, {}); }
 
 void HostAgents::SignalRank(int rank, int signal) {
   for (const auto& host : hosts_)

@@ -45,7 +45,8 @@ struct AgentPlan {
   bool stdin_to_rank_0 = false;
   std::chrono::milliseconds host_timeout{30'000};  ///< a host silent for this long is lost
   std::string secret = {};  ///< 32 bytes in hex, known only to this job's ranks; "": none
-  bool restarts = false;    ///< lost ranks are started again
+  bool restarts = false;    ///< lost ranks are started again,
+  bool in_place = false;    ///< each by the agent of its host
 };
 
 /// A host with room for ranks.
@@ -103,6 +104,8 @@ class HostAgents {
     std::vector<std::string> words, variables;  ///< the variables as NAME=value
     std::string folder;
   };
+  /// Tells the agent of `rank`, which does not run, that the engine is going to start it.
+  void ExpectStart(int rank);
   /// Starts `rank`, which does not run, on its host. `place` (NAME=value) has the variables of the
   /// rank that change from start to start.
   void Restart(int rank, const RankCommand& command, const std::vector<std::string>& place);

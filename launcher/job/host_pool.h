@@ -35,6 +35,8 @@ class HostDiscovery {
   const std::optional<std::vector<Host>>& hosts() const { return hosts_; }
   /// Why the last run failed; "": it did not. An equal reason is returned once.
   std::string TakeError();
+  /// The running process of the program; -1: none runs.
+  pid_t process() const { return child_ ? child_->process : -1; }
 
  private:
   void Read();

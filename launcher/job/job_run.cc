@@ -1,7 +1,7 @@
 // A job has three phases. First, each host gets an agent, which checks whether the host can run the
 // program. Then the engine (mpirun) starts the ranks; their output and ends come through the
 // agents. When the engine has ended, the agents end the remaining processes and send their last
-// reports.
+// reports. With --restarts, an engine that cannot replace a lost rank is started again.
 
 #include "launcher/job/job_run.h"
 
@@ -51,6 +51,8 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kLastWords{5};
 // How long mpirun may take to end by itself after a host is lost: it waits for that host's daemon.
 constexpr std::chrono::seconds kWithoutHost{1};
+// After an engine has ended by itself, how long the ends of its ranks may take to come.
+constexpr std::chrono::seconds kUntilLossIsKnown{2};
 // How long mpirun may take to end once all ranks are done.
 constexpr std::chrono::seconds kToEnd{2};
 
@@ -122,7 +124,8 @@ class Job {
         .stdin_to_rank_0 = options_.stdin_to_rank_0,
         .host_timeout = std::chrono::seconds(options_.host_timeout_s),
         .secret = plan_.secret,
-        .restarts = plan_.call.restarts};
+        .restarts = plan_.call.restarts,
+        .in_place = plan_.call.restarts && !starts_again()};
   }
 
   // The hosts with ranks, then the spares.
@@ -131,6 +134,9 @@ class Job {
     all.insert(all.end(), plan_.spares.begin(), plan_.spares.end());
     return all;
   }
+
+  // Whether a loss ends the engine, and dtrun calls it again.
+  bool starts_again() const { return plan_.call.restarts && plan_.call.engine->starts_again(); }
 
   void WaitForHosts() {
     while (!agents_->Ready() && supervisor_.interruption() == 0) {
@@ -220,6 +226,8 @@ class Job {
       results_.SetHosts(names);
       rank_watch_ = RankWatch(names, ranks_->recovery().places().members());
     }
+    // mpirun would take seconds to end by itself, and would print its own view of the loss.
+    if (ranks_->TakeStop()) supervisor_.KillProcess();
     if (!end) return;
     const bool saved =
         HaveSaved(recovery.OfMembers(agents_->records()), recovery.ranks(), supervisor_.in_grace());
@@ -235,10 +243,11 @@ class Job {
           ") was stopped by a signal from outside; dtrun continued the process"));
     agents_->ContinueStopped();
     if (options_.servers > 0 || ended_ || supervisor_.interruption() != 0) return;
-    if (agents_->SomeHostIsSilent() || ranks_->recovery().is_paused()) return;
+    const Recovery& recovery = ranks_->recovery();
+    if (agents_->SomeHostIsSilent() || recovery.is_paused() || recovery.is_stopping()) return;
     const std::vector<ExitRecord> records = ranks_->recovery().OfMembers(agents_->records());
     if (auto verdict = rank_watch_.Judge(records, MonotonicNs())) return End(*std::move(verdict));
-    const bool engine_may_end = !plan_.call.restarts;
+    const bool engine_may_end = !plan_.call.restarts || starts_again();
     if (engine_may_end && rank_watch_.EngineHangs(records, MonotonicNs()))
       return EndHangingEngine(records);
     for (const std::string& line : rank_watch_.Warnings(records, MonotonicNs())) Say(line);
@@ -304,38 +313,77 @@ class Job {
   }
 
   void RunRanks() {
-    if (options_.verbose) Say(ShellLine(argv_));
+    StartEngine(argv_, plan_.environment);
+    if (results_.wants_traces()) agents_->LookAtClocks();
+    if (options_.progress) progress_.emplace(*agents_, output_);
+    if (options_.stdin_to_rank_0) ReadInput();
+    if (!plan_.faults.empty()) injector_.emplace(plan_.faults, Clock::now());
+    do {
+      while (!supervisor_.ended()) Tick();
+      EndEngine();
+    } while (StartAgain());
+    progress_.reset();
+  }
+
+  void Tick() {
+    Wait(Pause());
+    Interrupt();
+    if (supervisor_.ranks_terminate() && agents_->running() == 0) supervisor_.EndProcess();
+    if (input_) input_->Tick();
+    agents_->Beat();
+    CheckTime();
+    if (injector_) MakeFaults();
+    CareForOutput();
+    if (progress_) progress_->Tick(Clock::now());
+    results_.Tick(Clock::now(), *agents_);
+  }
+
+  void StartEngine(const std::vector<std::string>& argv, const Variables& environment) {
+    if (options_.verbose) Say(ShellLine(argv));
     const bool hides =
         plan_.call.recovers && plan_.call.quiet && plan_.call.engine->blames_lost_ranks();
     messages_.emplace(
         poller_, *plan_.call.engine, options_.verbose,
         [this](std::string_view lines) { output_.WriteOthers(lines); });
-    folder_.SetUser(supervisor_.Start(argv_, plan_.environment, hides ? -1 : messages_->writer()));
+    folder_.SetUser(supervisor_.Start(argv, environment, hides ? -1 : messages_->writer()));
     messages_->HandedOver();
-    if (results_.wants_traces()) agents_->LookAtClocks();
-    if (options_.progress) progress_.emplace(*agents_, output_);
-    if (options_.stdin_to_rank_0) ReadInput();
-    if (!plan_.faults.empty()) injector_.emplace(plan_.faults, Clock::now());
-    while (!supervisor_.ended()) {
-      Wait(Pause());
-      Interrupt();
-      if (supervisor_.ranks_terminate() && agents_->running() == 0) supervisor_.EndProcess();
-      if (input_) input_->Tick();
-      agents_->Beat();
-      CheckTime();
-      if (injector_) MakeFaults();
-      CareForOutput();
-      if (progress_) progress_->Tick(Clock::now());
-      results_.Tick(Clock::now(), *agents_);
-    }
-    progress_.reset();
+  }
+
+  void EndEngine() {
     std::vector<pid_t> spared = agents_->processes();
+    for (const pid_t process : ranks_->processes()) spared.push_back(process);
     spared.push_back(folder_.keeper());
     supervisor_.KillLeftOvers(spared);
     messages_->Finish();
     events_ = messages_->events();
     messages_.reset();
     folder_.SetUser(0);
+  }
+
+  // After a loss that has ended the engine: waits until all ranks have ended, and starts the engine
+  // again. Returns false if the job is over.
+  bool StartAgain() {
+    if (!starts_again()) return false;
+    const Clock::time_point known_by = Clock::now() + kUntilLossIsKnown;
+    while (Recovers()) {
+      if (const std::optional<Restart> start = ranks_->TakeStart()) {
+        const Plan plan = PlanStartAgain(plan_, *start);
+        StartEngine(plan.call.engine->Argv(plan.call), plan.environment);
+        return true;
+      }
+      if (!ranks_->recovery().is_stopping() &&
+          (supervisor_.wait_status() == 0 || Clock::now() > known_by))
+        return false;
+      if (Clock::now() > known_by) EndRanks();
+      Tick();
+    }
+    return false;
+  }
+
+  // Ranks that outlive their engine.
+  void EndRanks() {
+    for (const ExitRecord& record : agents_->records())
+      if (record.pid > 0 && record.time_ns == 0) agents_->SignalRank(record.rank, SIGKILL);
   }
 
   milliseconds Pause() const {

@@ -83,6 +83,7 @@ Membership::Layout Membership::LayoutOf(const std::set<int>& numbers) const {
     layout.members.insert(layout.members.end(), of_host.begin(), of_host.end());
   }
   if (!order.empty()) layout.first_host = order.front();
+  layout.host_numbers = std::move(order);
   return layout;
 }
 

@@ -46,8 +46,9 @@ class Membership {
   /// follow each other. Hosts follow each other by their lowest number. `numbers` have hosts.
   struct Layout {
     std::vector<base::HostSlots> hosts;
-    std::vector<int> members;  ///< launch numbers, by rank
-    int first_host = kNoHost;  ///< the number of the host of rank 0
+    std::vector<int> members;       ///< launch numbers, by rank
+    std::vector<int> host_numbers;  ///< of `hosts`
+    int first_host = kNoHost;       ///< the number of the host of rank 0
   };
   Layout LayoutOf(const std::set<int>& numbers) const;
 

@@ -125,6 +125,8 @@ void RankReports::HearEnd(const Frame& frame, int64_t now_ns, std::optional<int6
   if (clock_ns && body.contains("at_ns"))
     record.time_ns =
         std::clamp(WholeNumber(body, "at_ns", 0, INT64_MAX) - *clock_ns, int64_t{1}, now_ns);
+  if (body.contains("step")) record.step = WholeNumber(body, "step", 0, INT64_MAX);
+  if (body.contains("kept_step")) record.kept_step = WholeNumber(body, "kept_step", 0, INT64_MAX);
   if (body.contains("facts")) record.facts = EndFactsOf(body.at("facts"));
 }
 

@@ -19,6 +19,15 @@
 //  - A process on a host that has come is started while the job goes on. When all such processes
 //    wait in Init, a new epoch has them as members. One that fails before leaves the job as it is.
 
+//
+// If the engine cannot replace a rank (all_together), the same rules hold, with these differences:
+//
+//  - A loss ends all ranks. Their ends are no losses. When the last one has ended, all are started
+//    again. So each loss before all ranks have joined again uses up another restart.
+//  - The engine ends with its ranks, and its own end is the end of the job.
+//  - If ranks are lost after Shutdown while rank 0 still runs, the engine ends rank 0 too. So all
+//    ranks are started again, to do the end of their work once more.
+
 #include "launcher/job/recovery.h"
 
 #include <algorithm>
@@ -70,12 +79,25 @@ bool WorkIsDone(const std::vector<ExitRecord>& records) {
   });
 }
 
+bool FirstIsDone(const std::vector<ExitRecord>& records) {
+  return std::any_of(records.begin(), records.end(), [](const ExitRecord& record) {
+    return record.rank == 0 && EndedWell(record);
+  });
+}
+
 std::string InWords(int ranks) { return Text(ranks, ranks == 1 ? " rank" : " ranks"); }
 
 std::string Seconds(int64_t ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(ns) / 1e9);
   return text;
+}
+
+int64_t Nanoseconds(std::chrono::nanoseconds time) { return time.count(); }
+
+// The step in which a rank was that had completed others.
+std::string InStep(const ExitRecord& record) {
+  return record.step > 0 ? Text(" in step ", record.step + 1) : "";
 }
 
 }  // namespace
@@ -109,7 +131,10 @@ Recovery::Orders Recovery::Update(const std::vector<ExitRecord>& records, int64_
   }
   for (const ExitRecord& record : members)
     if (IsNew(record)) lost.push_back(record);
-  if (recovering_ && WorkIsDone(members)) orders.end = EndAfterWork(members, now_ns);
+  if (limits_.all_together) orders.end = LeftBefore(lost, members);
+  if (limits_.all_together) lost = Causes(lost);
+  if (recovering_ && !limits_.all_together && WorkIsDone(members))
+    orders.end = EndAfterWork(members, now_ns);
   if (!lost.empty() && !orders.end) orders.end = WhyNotRestarted(lost, members);
   if (!lost.empty() && !orders.end) Lose(lost, now_ns, orders);
   members = OfMembers(records);
@@ -125,7 +150,10 @@ Recovery::Orders Recovery::Update(const std::vector<ExitRecord>& records, int64_
   LoseJoiners(records, now_ns, orders);
   StartJoiners(records, now_ns);
   TakeJoiners(records, now_ns, orders);
-  RestartDue(now_ns, orders);
+  if (limits_.all_together)
+    StartAll(records, now_ns, orders);
+  else
+    RestartDue(now_ns, orders);
   LookForRecovery(OfMembers(records), now_ns, orders);
   return orders;
 }
@@ -134,6 +162,68 @@ bool Recovery::IsNew(const ExitRecord& record) {
   const Rank& rank = ranks_[record.rank];
   return IsLost(record) && !rank.spared && record.time_ns != rank.handled_ns;
 }
+
+// ---- All ranks together -------------------------------------------------------------------------
+
+// The ends that are losses. The engine ends the other ranks.
+std::vector<ExitRecord> Recovery::Causes(const std::vector<ExitRecord>& lost) {
+  if (lost.empty()) return {};
+  std::vector<ExitRecord> causes;
+  for (const ExitRecord& record : lost)
+    if (record.end == RankEnd::kHostLost) causes.push_back(record);
+  if (causes.empty() && !is_stopping_) causes.push_back(FirstCause(lost));
+  for (const ExitRecord& record : lost)
+    if (record.end != RankEnd::kHostLost && (causes.empty() || record.rank != causes[0].rank))
+      ranks_[record.rank].handled_ns = record.time_ns;
+  return causes;
+}
+
+// A rank that ends without Shutdown is a mistake of the program. The engine then ends the others.
+std::optional<Verdict> Recovery::LeftBefore(
+    const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members) const {
+  if (lost.empty() || is_stopping_) return std::nullopt;
+  const int64_t lost_ns = FirstCause(lost).time_ns;
+  for (const ExitRecord& record : members) {
+    const bool left = EndedWell(record) && record.state.joined && !record.in_order;
+    if (left && record.value == 0 && record.time_ns <= lost_ns)
+      return Verdict{
+          static_cast<int>(ExitCode::kLeftEarly),
+          Text(EndOf(record, places_.Names()), " without Shutdown; that ended the job"),
+          record.rank};
+  }
+  return std::nullopt;
+}
+
+void Recovery::StopAll(int64_t start_at_ns, Orders& orders) {
+  orders.stop = is_stopping_ = true;
+  for (const int member : places_.members()) ranks_[member].restart_at_ns = start_at_ns;
+}
+
+void Recovery::StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders) {
+  if (!is_stopping_ || is_paused() || !places_.Homeless().empty()) return;
+  for (const ExitRecord& record : records)
+    if (record.pid > 0 && record.time_ns == 0) return;
+  for (const int member : places_.members())
+    if (now_ns < ranks_[member].restart_at_ns) return;
+  is_stopping_ = false;
+  has_started_again_ = true;
+  int64_t done = -1, kept = -1;
+  for (const ExitRecord& record : records) {
+    done = std::max(done, record.step);
+    kept = std::max(kept, record.kept_step);
+  }
+  Loss& loss = losses_.back();
+  if (done > 0 || kept >= 0)
+    loss.steps_lost = std::max<int64_t>(loss.steps_lost, 0) +
+                      std::max<int64_t>(done - std::max<int64_t>(kept, 0), 0);
+  for (const int member : places_.members()) {
+    ranks_[member].restart_at_ns = 0;
+    ranks_[member].starting_ns = now_ns;
+    orders.restart.push_back(member);
+  }
+}
+
+// ---- Losses -------------------------------------------------------------------------------------
 
 std::string Recovery::RankOnHost(int rank) const {
   const std::vector<base::HostSlots> names = places_.Names();
@@ -164,7 +254,7 @@ std::optional<Verdict> Recovery::WhyNotRestarted(
     const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members) {
   for (const ExitRecord& record : lost)
     if (IsFinal(record)) return BlameFor(record, places_.Names());
-  const bool work_is_done = WorkIsDone(members);
+  const bool work_is_done = WorkIsDone(members) && (!limits_.all_together || FirstIsDone(members));
   for (const ExitRecord& record : lost) {
     if (work_is_done && record.rank == 0) return BlameFor(record, places_.Names());
     if (!work_is_done) TakeRestart(record);
@@ -190,12 +280,9 @@ std::optional<Verdict> Recovery::EndAfterWork(
     return record.time_ns == 0 && state.joined && state.init_ns == 0 && state.epoch < epoch_;
   });
   if (some_work && now_ns - losses_.back().lost_ns < kPatience) return std::nullopt;
-  const bool first_is_done = std::any_of(members.begin(), members.end(), [](const auto& record) {
-    return record.rank == 0 && EndedWell(record);
-  });
   const std::vector<int>& lost = losses_.back().ranks;
   const bool lost_first = std::find(lost.begin(), lost.end(), 0) != lost.end();
-  return lost_first && !first_is_done ? *blame_ : Verdict{0, "", -1, true};
+  return lost_first && !FirstIsDone(members) ? *blame_ : Verdict{0, "", -1, true};
 }
 
 void Recovery::TakeRestart(const ExitRecord& record) {
@@ -204,7 +291,8 @@ void Recovery::TakeRestart(const ExitRecord& record) {
     losses_.emplace_back().lost_ns = record.time_ns;
     cost_ = 0;
   }
-  if (++ranks_[record.rank].ends <= cost_) return;
+  if (limits_.all_together && is_stopping_) return;  // a host, in the same loss
+  if (++ranks_[record.rank].ends <= cost_ && !limits_.all_together) return;
   ++cost_;
   ++used_;
 }
@@ -249,13 +337,15 @@ void Recovery::Lose(const std::vector<ExitRecord>& lost, int64_t now_ns, Orders&
     rank.starting_ns = 0;
     if (spared) continue;
     rank.vain = again && !Worked(record) ? rank.vain + 1 : 0;
-    const std::chrono::nanoseconds pause = Pause(rank.vain);
-    rank.restart_at_ns = now_ns + pause.count();
+    if (limits_.all_together)
+      rank.vain = vain_ = has_started_again_ && !Worked(record) ? vain_ + 1 : 0;
+    rank.restart_at_ns = now_ns + Nanoseconds(Pause(rank.vain));
   }
   if (spared) {
     orders.lines.push_back(why + "; all ranks had done their work");
     return;
   }
+  if (limits_.all_together) StopAll(now_ns + Nanoseconds(Pause(vain_)), orders);
   Loss& loss = losses_.back();
   const bool is_first = loss.ranks.empty();
   for (const ExitRecord& record : lost) {
@@ -274,9 +364,11 @@ void Recovery::Lose(const std::vector<ExitRecord>& lost, int64_t now_ns, Orders&
     orders.lines.push_back(Text(
         why, "; ", InWords(ranks() - static_cast<int>(leavers.size())), " left of at least ",
         limits_.min_ranks, " (--min-np): the job waits for hosts"));
-  else if (is_first)
-    orders.lines.push_back(
-        Text(why, "; the rank is started again (restart ", used_, " of ", limits_.restarts, ")"));
+  else if (is_first || limits_.all_together)
+    orders.lines.push_back(Text(
+        why, limits_.all_together ? InStep(FirstCause(lost)) : "", "; the ",
+        limits_.all_together ? "job" : "rank", " is started again (restart ", used_, " of ",
+        limits_.restarts, ")"));
   Begin(why, orders);
 }
 
@@ -356,10 +448,14 @@ bool Recovery::IsReady(const ExitRecord& record) const {
 void Recovery::TakeJoiners(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders) {
   const std::set<int> joiners = places_.Joiners();
   if (joiners.empty() || recovering_ || is_paused()) return;
+  const bool some_ended = std::any_of(records.begin(), records.end(), [this](const auto& record) {
+    return places_.IsMember(record.rank) && record.time_ns > 0;
+  });
+  if (limits_.all_together && (some_ended || !have_met_)) return;
   const auto ready = std::count_if(records.begin(), records.end(), [&](const auto& record) {
     return joiners.contains(record.rank) && IsReady(record);
   });
-  if (ready < static_cast<int64_t>(joiners.size())) return;
+  if (!limits_.all_together && ready < static_cast<int64_t>(joiners.size())) return;
   recovering_ = true;
   for (auto& [number, rank] : ranks_) rank.ends = 0;
   cost_ = 0;
@@ -375,6 +471,7 @@ void Recovery::TakeJoiners(const std::vector<ExitRecord>& records, int64_t now_n
   members.insert(joiners.begin(), joiners.end());
   places_.SetMembers(std::move(members));
   orders.lines.push_back(Text(gain.why, "; the job goes on with ", InWords(ranks())));
+  if (limits_.all_together) StopAll(now_ns, orders);
   Begin(gain.why, orders);
 }
 
@@ -407,15 +504,20 @@ bool Recovery::IsBack(const ExitRecord& record) const {
 
 void Recovery::LookForRecovery(
     const std::vector<ExitRecord>& members, int64_t now_ns, Orders& orders) {
-  if (!recovering_ || is_paused() || static_cast<int>(members.size()) < ranks()) return;
+  if (!recovering_ || is_stopping_ || is_paused() || static_cast<int>(members.size()) < ranks())
+    return;
   for (const ExitRecord& record : members)
     if (!IsBack(record)) return;
   recovering_ = false;
   Loss& loss = losses_.back();
   loss.recovered_ns = now_ns;
+  const std::string steps = loss.steps_lost < 0 ? ""
+                            : loss.steps_lost == 1
+                                ? "; 1 step is computed again"
+                                : Text("; ", loss.steps_lost, " steps are computed again");
   orders.lines.push_back(Text(
       "all ", InWords(ranks()), " go on, ", Seconds(now_ns - loss.lost_ns),
-      loss.ranks.empty() ? " after the change" : " after the loss"));
+      loss.ranks.empty() ? " after the change" : " after the loss", steps));
 }
 
 // The other ranks may end in the same moment.
@@ -437,6 +539,10 @@ std::optional<Verdict> Recovery::LeftEarly(
 }
 
 bool Recovery::AllDone(const std::vector<ExitRecord>& members) {
+  const bool some_spared = std::any_of(members.begin(), members.end(), [this](const auto& record) {
+    return ranks_[record.rank].spared;
+  });
+  if (limits_.all_together && !some_spared) return false;
   return static_cast<int>(members.size()) == ranks() &&
          std::all_of(members.begin(), members.end(), [this](const ExitRecord& record) {
            const Rank& rank = ranks_[record.rank];

@@ -24,6 +24,7 @@ struct RecoveryLimits {
   std::chrono::nanoseconds start_timeout = std::chrono::seconds(60);
   /// How long a job with too few ranks waits for hosts.
   std::chrono::nanoseconds elastic_timeout = std::chrono::seconds(600);
+  bool all_together = false;  ///< after a loss, all ranks end and start again
 };
 
 /// The reaction of a job to lost ranks, and to hosts that come (--restarts, --min-np). A state
@@ -43,7 +44,8 @@ class Recovery {
   struct Orders {
     std::vector<std::string> lines = {};        ///< for the user
     std::optional<Epoch> epoch = std::nullopt;  ///< tell all processes that this epoch has begun
-    std::vector<int> restart = {};              ///< start these ranks
+    bool stop = false;              ///< all_together: end all ranks; orders to start them follow
+    std::vector<int> restart = {};  ///< start these ranks
     std::optional<Verdict> end = std::nullopt;  ///< end the job; no orders follow
   };
 
@@ -57,6 +59,9 @@ class Recovery {
   /// The number of the ranks that the job has, or waits for.
   int ranks() const { return static_cast<int>(places_.members().size()); }
   bool is_paused() const { return paused_ns_ > 0; }
+  /// Whether all ranks are being ended, to be started again.
+  bool is_stopping() const { return is_stopping_; }
+  int epoch() const { return epoch_; }
 
   /// The records of the members alone.
   std::vector<ExitRecord> OfMembers(const std::vector<ExitRecord>& records) const;
@@ -86,6 +91,11 @@ class Recovery {
   };
 
   bool IsNew(const ExitRecord& record);
+  std::vector<ExitRecord> Causes(const std::vector<ExitRecord>& lost);
+  std::optional<Verdict> LeftBefore(
+      const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members) const;
+  void StopAll(int64_t start_at_ns, Orders& orders);
+  void StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders);
   std::optional<Verdict> NotStarted(int64_t now_ns) const;
   std::optional<Verdict> WhyNotRestarted(
       const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members);
@@ -124,6 +134,9 @@ class Recovery {
   int64_t paused_ns_ = 0;         // since when the job waits for hosts; 0: it does not
   std::optional<Verdict> blame_;  // of the last loss
   bool over_ = false;
+  bool is_stopping_ = false;  // all_together: since the order to end the ranks
+  bool has_started_again_ = false;
+  int vain_ = 0;  // all_together: starts in a row after which the job has not worked
 };
 
 }  // namespace dtrun::launcher

@@ -107,6 +107,7 @@ pid_t Supervisor::Start(
   const std::vector<char*> words = Pointers(argv);
   const std::vector<char*> variables = Pointers(environment);
   const pid_t parent = getpid();
+  ended_ = false;
   process_ = fork();
   if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent, messages);
   if (process_ < 0)
@@ -154,6 +155,10 @@ void Supervisor::Do(Interruption::Step step) {
 void Supervisor::EndProcess() {
   ranks_terminate_ = false;
   if (process_ > 0 && !ended_) kill(process_, SIGTERM);
+}
+
+void Supervisor::KillProcess() {
+  if (process_ > 0 && !ended_) kill(-process_, SIGKILL);
 }
 
 bool Supervisor::ContinueIfStopped() {

@@ -40,7 +40,8 @@ class Supervisor {
   ~Supervisor();
 
   /// Starts `argv` with exactly `environment` (NAME=value) and an empty stdin, in a new session.
-  /// `messages` becomes its stderr; -1: /dev/null. Throws LaunchError kInternal.
+  /// `messages` becomes its stderr; -1: /dev/null. After the end of the process, another one can be
+  /// started. Throws LaunchError kInternal.
   pid_t Start(
       const std::vector<std::string>& argv, const std::vector<std::string>& environment,
       int messages);
@@ -62,6 +63,8 @@ class Supervisor {
   bool ranks_terminate() const { return ranks_terminate_; }
   /// Tells the process to end, after its ranks have ended.
   void EndProcess();
+  /// Kills the process, so that dtrun can start its ranks again.
+  void KillProcess();
   /// Continues the process if a signal has stopped it; true if it was stopped.
   bool ContinueIfStopped();
   pid_t process() const { return process_; }

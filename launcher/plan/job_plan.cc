@@ -133,7 +133,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
           .timeline = !options.timeline.empty(),
           .servers = options.servers,
           .evaluator = options.evaluator,
-          .restarts = options.restarts > 0,
+          .restarts = options.restarts > 0 && !plan.call.engine->starts_again(),
+          .starts_again = options.restarts > 0 && plan.call.engine->starts_again(),
           .launch_size = options.restarts > 0 ? base::RankCount(plan.call.placement) : 0}))
     SetForAll(name, value, plan);
   for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
@@ -302,6 +303,19 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   if (!options.inject.empty())
     plan.faults = ParseFaults(options.inject, base::RankCount(plan.call.placement), plan.listed);
   PlanEnvironment(options, plan);
+  return plan;
+}
+
+Plan PlanStartAgain(Plan plan, const Restart& restart) {
+  plan.call.placement = restart.placement;
+  plan.call.on_this_machine = OnThisMachine(restart.placement);
+  for (const std::string& variable : restart.variables) {
+    const std::string name = NameOf(variable);
+    Set(plan.environment, name, variable.substr(name.size() + 1));
+    Words& exported = plan.call.exported;
+    if (std::find(exported.begin(), exported.end(), name) == exported.end())
+      exported.push_back(name);
+  }
   return plan;
 }
 

@@ -44,6 +44,15 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts);
 /// LaunchError.
 void PlanCommand(const Options& options, Plan& plan);
 
+/// The next start of a job whose engine starts again after a loss (LaunchEngine::starts_again).
+struct Restart {
+  std::vector<base::HostSlots> placement;
+  std::vector<std::string> variables;  ///< NAME=value, instead of those of the start before
+};
+
+/// The plan of the next start: `plan` of the first one, with what `restart` changes.
+Plan PlanStartAgain(Plan plan, const Restart& restart);
+
 /// How dtrun reaches other hosts, from `options` and from the user's own Open MPI parameters in
 /// `plan`'s environment and mpi_args. Throws UsageError if they contradict each other.
 Reach PlanReach(const Options& options, const Plan& plan);

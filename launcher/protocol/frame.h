@@ -25,15 +25,17 @@ enum class FrameType : uint8_t {
   kTerminate = 11,   ///< SIGTERM to the ranks; also to a wrapper, which then outlives its program
   kEpoch = 12,       ///< {"epoch", "why", "variables"}: ranks were lost; all meet again (EpochFile)
   kRestart = 13,  ///< {"words", "variables", "folder", "place"}: start the rank's wrapper, again or
-                  ///< for the first time; "place" changes variables of the earlier start
+                  ///< for the first time; "place" changes variables of the earlier start. Without
+                  ///< words, the engine starts the wrapper: make room for it
   kFault = 14,    ///< {"signal"} for the program of a rank (--inject)
   // an agent to dtrun
   kReady = 16,    ///< {"pid", optional "networks"}: ranks may start
   kRefused = 17,  ///< {"code", "text"}: why no rank may start
   kStarted = 18,  ///< {"pid"} of a rank's program
   kOutput = 19,   ///< the stream (1 or 2), then the rank's bytes; none: its end
-  /// {"end", "value", "age_ns", "at_ns", "in_order", "orphaned", "alone", "facts"}: how a rank
-  /// ended, how long ago, and when by the host's clock; facts only after a failure
+  /// {"end", "value", "age_ns", "at_ns", "in_order", "orphaned", "alone", "step", "kept_step",
+  /// "facts"}: how a rank ended, how long ago, and when by the host's clock; the step that it had
+  /// completed, and the step of the state that the host keeps, if any; facts only after a failure
   kEnded = 20,
   kFlight = 21,    ///< the flight record of a rank
   kPong = 22,      ///< the answer to kPing: {"sent_ns", "now_ns"}; now_ns is by the host's clock

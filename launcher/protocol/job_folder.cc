@@ -69,16 +69,21 @@ int Lock(const std::string& folder) {
   return -1;
 }
 
-bool IsStale(const std::string& folder) {
+bool IsOwnFolder(const std::string& path) {
   struct stat status;
-  if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-    return false;
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+bool IsStale(const std::string& folder) {
+  if (!IsOwnFolder(folder)) return false;
   const int file = open(LockFile(folder).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return false;
   const bool free = flock(file, LOCK_EX | LOCK_NB) == 0;
   close(file);
   return free;
 }
+
+constexpr char kKeptState[] = "kept_state";  // and the file that the next state is written to
 
 constexpr uint64_t kRoomBytes = 256 * 1024, kRoomFiles = 32;
 
@@ -209,6 +214,23 @@ std::string MemoryFolder(const std::string& path) {
   return "/dev/shm" + path.substr(path.rfind('/'));
 }
 
+std::string KeptStateFile(const std::string& path) {
+  return IsOwnFolder(MemoryFolder(path)) ? MemoryFolder(path) + "/" + kKeptState : "";
+}
+
+// mpirun has a folder "ompi.HOST.USER" in the job folder.
+void ClearAfterRanks(const std::string& path) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(MemoryFolder(path), ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kKeptState) && entry.path() != FlightFolder(path))
+      std::filesystem::remove_all(entry.path(), ignored);
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
+    if (entry.path().filename().string().starts_with("ompi."))
+      std::filesystem::remove_all(entry.path(), ignored);
+}
+
 std::string SecretFile(const std::string& path) { return path + "/secret"; }
 
 // If several hosts are one machine, their agents share the folder and write the same secret.
@@ -225,11 +247,8 @@ void WriteSecret(const std::string& path, const std::string& secret) {
 }
 
 std::string FlightFolder(const std::string& path) {
-  struct stat status;
   const std::string memory = MemoryFolder(path);
-  const bool ours =
-      lstat(memory.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
-  return (ours ? memory : path) + "/flight";
+  return (IsOwnFolder(memory) ? memory : path) + "/flight";
 }
 
 }  // namespace dtrun::launcher

@@ -51,6 +51,14 @@ std::string FolderBase();
 /// directly into /dev/shm and leaves them there if it is killed.
 std::string MemoryFolder(const std::string& path);
 
+/// The file in MemoryFolder(path) in which a rank keeps the state of its training
+/// (base/kept_state.h), on hosts whose ranks are started again all together. Without that folder,
+/// there is no room in memory, and the result is "".
+std::string KeptStateFile(const std::string& path);
+/// Removes what killed processes of MPI have left in MemoryFolder(path) and in the job folder: all
+/// but the files of dtrun.
+void ClearAfterRanks(const std::string& path);
+
 /// The file in job folder `path` that holds the secret of the job's ranks.
 std::string SecretFile(const std::string& path);
 /// Writes the secret, readable only by this user. Throws LaunchError kInternal.

@@ -161,7 +161,16 @@ LocalPlace LocalPlaceOf(const base::LaunchEnv& launch, int rank) {
 
 // The number of the agent that serves this rank.
 int AgentOf(const base::LaunchEnv& launch, int rank) {
-  return launch.agent >= 0 ? launch.agent : HostIndexOf(launch, rank);
+  if (launch.agent >= 0) return launch.agent;
+  const int host = HostIndexOf(launch, rank);
+  return launch.agents.empty() ? host : launch.agents[static_cast<size_t>(host)];
+}
+
+// The launch number of this process. MPI knows only its rank.
+int NumberOf(const base::LaunchEnv& launch) {
+  if (launch.rank >= 0) return launch.rank;
+  const int rank = EngineSays("OMPI_COMM_WORLD_RANK", 0);
+  return launch.members.empty() ? rank : launch.members.at(static_cast<size_t>(rank));
 }
 
 void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
@@ -182,6 +191,7 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   launch.shutdown_note = ShutdownNote(folder, rank);
   launch.flight_folder = FlightFolder(folder);
   if (launch.servers > 0) launch.rank = rank;  // such a job does not ask MPI
+  if (launch.starts_again) launch.kept_state = KeptStateFile(folder);
   if (launch.restarts) launch.epoch_file = EpochPath(folder, AgentOf(launch, rank));
   if (launch.rank >= 0 && access(SecretFile(folder).c_str(), R_OK) == 0)
     launch.secret_file = SecretFile(folder);
@@ -206,7 +216,7 @@ int Main(const std::vector<std::string>& arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone
   const bool by_mpi = launch->rank < 0;
-  const int rank = by_mpi ? EngineSays("OMPI_COMM_WORLD_RANK", 0) : launch->rank;
+  const int rank = NumberOf(*launch);
   const OutputPipe out = MakeTerminal(launch->terminal_columns), err = MakePipe();
   RankLink link(launch->job, AgentOf(*launch, rank), rank, out.read, err.read);
   close(out.read);

@@ -207,7 +207,8 @@ json JsonOf(const JobStory& story, const Loss& loss) {
       {"at", Iso(story, loss.lost_ns)},
       {"recovery_s", loss.recovered_ns > 0
                          ? json(SecondsCutToMilliseconds(loss.recovered_ns - loss.lost_ns))
-                         : json()}};
+                         : json()},
+      {"steps_lost", loss.steps_lost >= 0 ? json(loss.steps_lost) : json()}};
 }
 
 }  // namespace

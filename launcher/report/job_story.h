@@ -21,6 +21,8 @@ struct Loss {
   std::vector<int> joined = {};
   int64_t lost_ns = 0;       ///< when the first of them ended
   int64_t recovered_ns = 0;  ///< when all ranks had joined again; 0: not yet
+  /// The completed steps that are computed again: those after the kept state. -1: not known.
+  int64_t steps_lost = -1;
 };
 
 /// The facts about a job that has ended or could not start.

@@ -1,5 +1,6 @@
 #include "launcher/report/progress_report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -149,7 +150,10 @@ std::string TextOf(const JobMetrics& job) {
          Heading(
              "dtrun_job_recovery_seconds", "counter", "seconds",
              "Time in which not all ranks worked, because ranks were lost or came.") +
-         Text("dtrun_job_recovery_seconds_total ", SecondsText(job.recovery_ns), '\n');
+         Text("dtrun_job_recovery_seconds_total ", SecondsText(job.recovery_ns), '\n') +
+         Heading(
+             "dtrun_job_lost_steps", "counter", "", "Completed steps that were computed again.") +
+         Text("dtrun_job_lost_steps_total ", job.steps_lost, '\n');
 }
 
 }  // namespace
@@ -158,6 +162,7 @@ JobMetrics JobMetricsOf(const std::vector<Loss>& losses, int ranks, int64_t now_
   JobMetrics job = {.ranks = ranks};
   for (const Loss& loss : losses) {
     (loss.ranks.empty() ? job.gains : job.losses) += 1;
+    job.steps_lost += std::max<int64_t>(loss.steps_lost, 0);
     job.recovery_ns += (loss.recovered_ns > 0 ? loss.recovered_ns : now_ns) - loss.lost_ns;
   }
   return job;

@@ -34,6 +34,7 @@ struct JobMetrics {
   int64_t losses = 0;       ///< how often it has lost ranks
   int64_t gains = 0;        ///< how often ranks have come
   int64_t recovery_ns = 0;  ///< time in which not all ranks worked
+  int64_t steps_lost = 0;   ///< completed steps that were computed again
 };
 /// The changes at `now_ns` on the monotonic clock.
 JobMetrics JobMetricsOf(const std::vector<Loss>& losses, int ranks, int64_t now_ns);

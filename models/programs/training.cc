@@ -139,6 +139,7 @@ Trained Session::Fit(KeptTraining& kept, const PreemptionNotice* notice) {
       .max_steps = options_.max_steps,
       .validation_data = &test_,
       .kept = &kept};
+  kept.Attach(job_);
   const bool is_kept = job_.losses() > 0 && kept.IsKeptBySome(job_.world());
   const CallbackList callbacks =
       MakeCallbacks(trained.result.step_losses, options_.resume && !is_kept);

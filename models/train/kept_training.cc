@@ -4,6 +4,7 @@
 #include <dtrun/state_broadcast.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -55,6 +56,50 @@ History UnpackHistory(const std::string& text) {
   return history;
 }
 
+// Values as bytes, each text after its size.
+class Writer {
+ public:
+  template <typename T>
+  void Add(const T& value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  void AddBytes(const void* data, uint64_t size) {
+    Add(size);
+    bytes_.append(static_cast<const char*>(data), size);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
+  template <typename T>
+  T Take() {
+    T value;
+    std::memcpy(&value, Next(sizeof value), sizeof value);
+    return value;
+  }
+  std::string TakeBytes() {
+    const auto size = Take<uint64_t>();
+    return {Next(size), size};
+  }
+  bool at_end() const { return at_ == bytes_.size(); }
+
+ private:
+  const char* Next(uint64_t size) {
+    if (bytes_.size() - at_ < size)
+      throw Error(ErrorCode::kMismatch, "the kept state is of another training");
+    at_ += size;
+    return bytes_.data() + at_ - size;
+  }
+
+  const std::string& bytes_;
+  size_t at_ = 0;
+};
+
 }  // namespace
 
 std::vector<double> History::Of(const std::string& name) const {
@@ -86,13 +131,55 @@ void KeptTraining::Keep(Run& run, const History& history) {
   history_ = history;
 }
 
-bool KeptTraining::IsKeptBySome(Communicator& world) const {
+void KeptTraining::Store(Run& run, const History& history) {
+  if (job_ == nullptr || !job_->keeps_state()) return;
+  if (!boundary_ || !run.replica().distributed_optimizer().has_whole_state()) return;
+  const TrainingPosition& at = boundary_->position;
+  Writer state;
+  state.Add(Mark{1, at.step, at.epoch, at.batch, boundary_->epoch_examples, run.learning_rate()});
+  state.AddBytes(boundary_->sums.data(), boundary_->sums.size() * sizeof(double));
+  const std::string text = Pack(history);
+  state.AddBytes(text.data(), text.size());
+  for (const NamedBuffer& tensor : BorrowAll(run.replica()))
+    state.AddBytes(tensor.buffer.data, tensor.buffer.bytes());
+  job_->KeepState(name_, at.step, state.bytes());
+}
+
+// Takes the state of an earlier process of this host, as if this process had kept it.
+void KeptTraining::Load() {
+  if (job_ == nullptr || !tensors_.empty()) return;
+  const std::optional<KeptStep> found = job_->LoadState(name_);
+  if (!found) return;
+  Reader state(found->state);
+  const auto mark = state.Take<Mark>();
+  const std::string sums = state.TakeBytes();
+  boundary_ = Boundary{{mark.epoch, mark.batch, mark.step}, mark.epoch_examples};
+  boundary_->sums.resize(sums.size() / sizeof(double));
+  std::memcpy(boundary_->sums.data(), sums.data(), sums.size());
+  learning_rate_ = mark.learning_rate;
+  history_ = UnpackHistory(state.TakeBytes());
+  while (!state.at_end()) {
+    const std::string bytes = state.TakeBytes();
+    const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+    tensors_.emplace_back(first, first + bytes.size());
+  }
+}
+
+// A program makes its trainings in the same order in all its processes.
+std::string KeptTraining::NextName() {
+  static std::atomic<int> made{0};
+  return "training." + std::to_string(made++);
+}
+
+bool KeptTraining::IsKeptBySome(Communicator& world) {
+  Load();
   int32_t is_kept = tensors_.empty() ? 0 : 1;
   world.AllReduce(Buffer(&is_kept, 1), ReduceOp::kMax);
   return is_kept != 0;
 }
 
 bool KeptTraining::Restore(Run& run, History& history) {
+  Load();
   Mark mine;
   if (!tensors_.empty()) {
     const TrainingPosition& at = boundary_->position;
@@ -111,6 +198,11 @@ bool KeptTraining::Restore(Run& run, History& history) {
   }
   const int root = static_cast<int>(furthest - marks.begin());
   const std::vector<NamedBuffer> all = BorrowAll(run.replica());
+  const bool fits = std::equal(
+      all.begin(), all.end(), tensors_.begin(), tensors_.end(),
+      [](const NamedBuffer& to, const auto& bytes) { return to.buffer.bytes() == bytes.size(); });
+  if (!tensors_.empty() && !fits)
+    throw Error(ErrorCode::kMismatch, "the kept state is of a training with other parameters");
   if (run.world().rank() == root)
     for (size_t i = 0; i < all.size(); ++i)
       std::memcpy(all[i].buffer.data, tensors_[i].data(), tensors_[i].size());

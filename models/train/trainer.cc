@@ -97,7 +97,8 @@ void Trainer::RunEpoch(
     return (options.steps_per_epoch == 0 || run.position.batch < options.steps_per_epoch) &&
            (options.max_steps == 0 || run.position.step < options.max_steps);
   };
-  while (!run.stop() && has_steps_left() && RunBatch(run, data, callbacks, options.kept)) continue;
+  while (!run.stop() && has_steps_left() && RunBatch(run, data, callbacks, options.kept, history))
+    continue;
 
   const std::vector<double> sums = SumsOf(all_metrics_);
   run.cut_short = run.steps > 0 && run.position.batch < run.steps;
@@ -122,12 +123,15 @@ void Trainer::RunEpoch(
   if (agreement_.Settle()) run.StopTraining();
   history.epochs.push_back(epoch);
   history.logs.push_back(logs);
-  if (options.kept != nullptr) options.kept->EndStep(run);
+  if (options.kept == nullptr) return;
+  options.kept->EndStep(run);
+  options.kept->Store(run, history);
 }
 
 // Returns false at the end of the epoch's data.
 bool Trainer::RunBatch(
-    Run& run, BatchSource& data, const CallbackList& callbacks, KeptTraining* kept) {
+    Run& run, BatchSource& data, const CallbackList& callbacks, KeptTraining* kept,
+    const History& history) {
   const uint64_t steps = data.steps_per_epoch();
   if (steps > 0 && run.position.batch >= steps) return false;
   ReplicaBatch batch;
@@ -151,6 +155,7 @@ bool Trainer::RunBatch(
   ++run.position.step;
   run.epoch_examples += batch.global_batch;
   if (kept != nullptr) kept->EndStep(run);
+  if (kept != nullptr && !agreement_.failed()) kept->Store(run, history);
   const Logs logs = LogsOf("");
   Call(callbacks, [&](Callback& callback) { callback.OnBatchEnd(run, logs); });
   if (run.stop()) agreement_.RequestStop();

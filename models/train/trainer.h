@@ -86,7 +86,9 @@ class Trainer {
       Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
       History& history);
   [[noreturn]] void EndForLater(Run& run, const CallbackList& callbacks);
-  bool RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks, KeptTraining* kept);
+  bool RunBatch(
+      Run& run, BatchSource& data, const CallbackList& callbacks, KeptTraining* kept,
+      const History& history);
   void CheckLoss(const Run& run, double loss);
   Logs EvaluateIn(Run& run, BatchSource& data, const CallbackList& callbacks);
   Logs LogsOf(const std::string& prefix) const;

@@ -92,6 +92,33 @@ int32_t dtrun_context_launch_size(const dtrun_context* context) {
 
 uint32_t dtrun_context_epoch(const dtrun_context* context) { return context->context.epoch(); }
 
+int32_t dtrun_context_keeps_state(const dtrun_context* context) {
+  return context->context.keeps_state() ? 1 : 0;
+}
+
+dtrun_error* dtrun_keep_state(
+    dtrun_context* context, const char* name, uint64_t step, const void* state, size_t bytes) {
+  return Guard([&] {
+    CheckNotNull(name, "name");
+    if (bytes > 0) CheckNotNull(state, "state");
+    Use(context, "context").context.KeepState(name, step, state, bytes);
+  });
+}
+
+dtrun_error* dtrun_load_state(
+    dtrun_context* context, const char* name, uint64_t* step, const void** state, size_t* bytes) {
+  return Guard([&] {
+    CheckNotNull(name, "name");
+    CheckNotNull(step, "step");
+    CheckNotNull(state, "state");
+    CheckNotNull(bytes, "bytes");
+    const auto* kept = Use(context, "context").context.LoadState(name);
+    *step = kept == nullptr ? 0 : kept->step;
+    *state = kept == nullptr ? nullptr : kept->bytes.data();
+    *bytes = kept == nullptr ? 0 : kept->bytes.size();
+  });
+}
+
 void dtrun_context_destroy(dtrun_context* context) { Destroy(context); }
 
 const char* dtrun_context_description(const dtrun_context* context) {

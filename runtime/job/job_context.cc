@@ -94,6 +94,35 @@ int Context::launch_size() const {
   return launch_ && launch_->launch_size > 0 ? launch_->launch_size : topology().size;
 }
 
+uint32_t Context::epoch() const {
+  if (epoch_ != nullptr) return epoch_->number();
+  return launch_ ? static_cast<uint32_t>(launch_->epoch) : 0;
+}
+
+bool Context::keeps_state() const {
+  return launch_ && !launch_->kept_state.empty() && !job_.apart && topology().local_rank == 0;
+}
+
+// A full /dev/shm is no reason to end a training that has lost no rank.
+void Context::KeepState(const std::string& name, uint64_t step, const void* state, size_t bytes) {
+  if (!keeps_state()) return;
+  try {
+    base::WriteKeptState(launch_->kept_state, name, step, state, bytes);
+  } catch (const Error& error) {
+    if (std::exchange(warned_of_keeping_, true)) return;
+    log_(
+        base::LogLevel::kWarning,
+        Text(error.what(), "; after a loss, training goes on from an earlier step"));
+  }
+}
+
+const base::KeptState* Context::LoadState(const std::string& name) {
+  kept_.reset();
+  if (keeps_state()) kept_ = base::ReadKeptState(launch_->kept_state);
+  if (kept_ && kept_->name != name) kept_.reset();
+  return kept_ ? &*kept_ : nullptr;
+}
+
 // Waits for an epoch of which this process is a rank. Returns its environment. Calls `tell` in each
 // epoch.
 base::GetEnv Context::EnterEpoch(

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/kept_state.h"
 #include "base/launch_env.h"
 #include "base/options.h"
 #include "base/process.h"
@@ -44,8 +45,14 @@ class Context {
   /// in which this process may join again. Waits some time for the launcher to notice the loss. If
   /// the result is true, this object may only be destroyed.
   bool AwaitRecovery(ErrorCode code);
-  /// The epoch of the job (JobEpoch). 0 if it has lost no rank.
-  uint32_t epoch() const { return epoch_ == nullptr ? 0 : epoch_->number(); }
+  /// The epoch of the job (JobEpoch, LaunchEnv::epoch). 0 if it has lost no rank.
+  uint32_t epoch() const;
+
+  /// Whether this rank keeps the state of its training for its whole host: see <dtrun/context.h>.
+  bool keeps_state() const;
+  void KeepState(const std::string& name, uint64_t step, const void* state, size_t bytes);
+  /// The result is valid until the next call. Null: there is none.
+  const base::KeptState* LoadState(const std::string& name);
 
   const Topology& topology() const { return job_.topology; }
   /// The number of ranks that the job had at its start.
@@ -98,6 +105,8 @@ class Context {
   std::unique_ptr<ops::Communicator> world_;
   std::optional<ServerJob> servers_;
   bool shut_down_ = false;
+  std::optional<base::KeptState> kept_;  // the last one loaded
+  bool warned_of_keeping_ = false;
   std::unique_ptr<JobEpoch> epoch_;  // watches engine_; null: lost ranks are not started again
 };
 

@@ -83,6 +83,10 @@ TEST_CASE("LaunchVariables lists all variables of a launch so that they can be r
       .paused = true,
       .agent = 0,
       .restarts = true,
+      .starts_again = true,
+      .epoch = 3,
+      .agents = {0, 2},
+      .kept_state = "/dev/shm/state",
       .launch_size = 2,
       .epoch_file = "/tmp/epoch"};
   launch.shutdown_note = launch.flight_folder = launch.secret_file = "/tmp";
