@@ -1,8 +1,8 @@
 // Trainings in which ranks are killed, stopped and continued at random (dtrun --restarts), and
 // trainings that are pre-empted. Each ends with the parameters of a training that was left alone.
-// ELASTIC_EVENTS is the number of events in all trainings together, PREEMPTIONS that of the
-// pre-emptions, ELASTIC_SEED the first seed. Prints how long after a kill the next step was
-// completed.
+// ELASTIC_EVENTS is the number of events in all trainings together, ELASTIC_MPI_EVENTS that of the
+// trainings that mpirun starts, PREEMPTIONS that of the pre-emptions, ELASTIC_SEED the first seed.
+// Prints how long after a kill the next step was completed.
 
 #include <signal.h>
 
@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -93,7 +94,9 @@ class Training {
       const auto pid = static_cast<pid_t>(*process);
       if (VariableOf(pid, "ELASTIC_STORM") != name_) continue;
       flights_ = VariableOf(pid, "DTRUN_FLIGHT_FOLDER");
-      if (const auto rank = base::ParseInteger(VariableOf(pid, "DTRUN_RANK")))
+      const std::string number = VariableOf(pid, "DTRUN_RANK");
+      if (const auto rank =
+              base::ParseInteger(number.empty() ? VariableOf(pid, "OMPI_COMM_WORLD_RANK") : number))
         found[static_cast<int>(*rank)] = pid;
     }
     return found;
@@ -159,14 +162,26 @@ const std::string& CalmDigest() {
   return digest;
 }
 
-TEST_CASE("trainings in a storm of kills have the parameters of one that was left alone") {
+// How long after the kills the next step was completed.
+void PrintSeconds(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  std::printf(
+      "%zu kills: the next step of all ranks after %.2f s (median), %.2f s (99 %%), %.2f s "
+      "(most)\n",
+      seconds.size(), seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100],
+      seconds.back());
+}
+
+// Trainings with `events` events in all. Passes the output of each to `check`.
+void Storm(
+    const std::string& name, const std::vector<std::string>& options, int events,
+    const std::function<void(const CommandResult&)>& check) {
   const std::string digest = CalmDigest();
   REQUIRE(digest.size() == 16);
   std::vector<double> seconds;  // from a kill to the next step
-  int events = Wish("ELASTIC_EVENTS", 20);
   for (int seed = Wish("ELASTIC_SEED", 1); events > 0; ++seed) {
     std::mt19937 random(static_cast<unsigned>(seed));
-    Training training(Text("storm-", getpid(), '-', seed), {"--restarts", "100000"});
+    Training training(Text(name, '-', getpid(), '-', seed), options);
     while (events > 0) {
       std::this_thread::sleep_for(
           milliseconds(std::uniform_int_distribution<int>(50, 1500)(random)));
@@ -190,14 +205,29 @@ TEST_CASE("trainings in a storm of kills have the parameters of one that was lef
     INFO("seed " << seed << "\n" << result.err << result.out);
     REQUIRE(result.exit_code == 0);
     REQUIRE(training.Digest() == digest);
+    check(result);
   }
   REQUIRE(!seconds.empty());
-  std::sort(seconds.begin(), seconds.end());
-  std::printf(
-      "%zu kills: the next step of all ranks after %.2f s (median), %.2f s (99 %%), %.2f s "
-      "(most)\n",
-      seconds.size(), seconds[seconds.size() / 2], seconds[seconds.size() * 99 / 100],
-      seconds.back());
+  PrintSeconds(seconds);
+}
+
+TEST_CASE("trainings in a storm of kills have the parameters of one that was left alone") {
+  Storm("storm", {"--restarts", "100000"}, Wish("ELASTIC_EVENTS", 20), [](const auto&) {});
+}
+
+// The most steps that one loss has cost, in the lines of dtrun.
+int64_t MostStepsLost(const std::string& lines) {
+  int64_t most = 0;
+  const std::string before = "after the loss; ";
+  for (size_t at = 0; (at = lines.find(before, at)) != std::string::npos; at += before.size())
+    most = std::max<int64_t>(most, std::atoll(lines.c_str() + at + before.size()));
+  return most;
+}
+
+TEST_CASE("trainings of mpirun in a storm of kills lose at most one step each time") {
+  Storm(
+      "mpi-storm", {"--launcher", "mpirun", "--restarts", "100000"}, Wish("ELASTIC_MPI_EVENTS", 6),
+      [](const CommandResult& result) { REQUIRE(MostStepsLost(result.err) <= 1); });
 }
 
 // The number after `words` in `text`; -1: they are not there.

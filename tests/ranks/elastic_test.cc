@@ -234,6 +234,110 @@ TEST_CASE("jobs in a storm of signals end with the result of one that was left a
   CHECK(result.out == UndisturbedResult());
 }
 
+// ---- Jobs that mpirun starts again --------------------------------------------------------------
+
+TEST_CASE("a job of mpirun that loses a rank starts again at its last step or the one before") {
+  const int rank = GENERATE(0, 3);
+  const bool wrapper = GENERATE(false, true);
+  CAPTURE(rank, wrapper);
+  TemporaryFolder folder;
+  ElasticJob job(
+      300, {"--launcher", "mpirun", "--restarts", "5", "--report-json", folder.path() + "/report",
+            "--metrics-file", folder.path() + "/metrics"});
+  REQUIRE(job.AwaitStep(50));
+  const pid_t process = job.process(rank);
+  REQUIRE(kill(wrapper ? ParentOf(process) : process, SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+  CHECK(result.err.find("dtrun: rank " + std::to_string(rank) + " on ") == 0);
+  CHECK(result.err.find("; the job is started again (restart 1 of 5)\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+  const nlohmann::json report = nlohmann::json::parse(Read(folder.path() + "/report"));
+  REQUIRE(report.at("losses").size() == 1);
+  CHECK(report.at("losses")[0].at("ranks") == nlohmann::json{rank});
+  CHECK(report.at("losses")[0].at("recovery_s").is_number());
+  CHECK(report.at("losses")[0].at("steps_lost") <= 1);
+  CHECK(report.at("exit_code") == 0);
+  CHECK(
+      Read(folder.path() + "/metrics").find("\ndtrun_job_lost_steps_total ") != std::string::npos);
+}
+
+TEST_CASE("without restarts left, a job of mpirun goes on with fewer ranks and the same result") {
+  ElasticJob job(300, {"--launcher", "mpirun", "--restarts", "1", "--min-np", "2"}, true);
+  REQUIRE(job.AwaitStep(20));
+  REQUIRE(kill(job.process(2), SIGKILL) == 0);
+  REQUIRE(job.AwaitStep(100));
+  REQUIRE(kill(job.process(0), SIGKILL) == 0);
+  REQUIRE(job.AwaitStep(200));
+  REQUIRE(kill(job.process(1), SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+  CHECK(result.err.find("; the job is started again (restart 1 of 1)\n") != std::string::npos);
+  CHECK(result.err.find("; the job goes on with 3 ranks\n") != std::string::npos);
+  CHECK(result.err.find("; the job goes on with 2 ranks\n") != std::string::npos);
+}
+
+TEST_CASE("a job of mpirun whose restarts are used up ends with the reason of the last loss") {
+  ElasticJob job(300, {"--launcher", "mpirun", "--restarts", "1"}, true);
+  REQUIRE(job.AwaitStep(20));
+  REQUIRE(kill(job.process(1), SIGKILL) == 0);
+  REQUIRE(job.AwaitStep(60));
+  REQUIRE(kill(job.process(1), SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 128 + SIGKILL);
+  CHECK(
+      result.err.find("was killed by SIGKILL; --restarts 1 allows no further restart\n") !=
+      std::string::npos);
+}
+
+TEST_CASE("jobs of mpirun in a storm of signals end with the result of one that was left alone") {
+  ElasticJob job(300, {"--launcher", "mpirun", "--restarts", "1000"}, true);
+  const CommandResult result = Storm(job, 1, 6);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+}
+
+TEST_CASE("mpirun starts a program that knows nothing of dtrun again, all its ranks") {
+  TemporaryFolder folder;
+  const CommandResult result = RunJob(
+      {"--launcher", "mpirun", "--restarts", "1", "-np", "2", "sh", "-c",
+       "echo $RANK of $WORLD_SIZE; test -e " + folder.path() +
+           "/x && exit; test $RANK = 0 || { touch " + folder.path() + "/x; exit 3; }; sleep 60"});
+  CAPTURE(result.err, result.out);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.size() == 4 * std::string("0 of 2\n").size());
+  CHECK(
+      result.err.find(" exited with code 3; the job is started again (restart 1 of 1)\n") !=
+      std::string::npos);
+}
+
+TEST_CASE("a program that always fails is started again after pauses, and no more than allowed") {
+  TemporaryFolder folder;
+  const CommandResult result = RunJob(
+      {"--launcher", "mpirun", "--restarts", "2", "-np", "2", "sh", "-c",
+       "echo x >> " + folder.path() + "/starts; exit 4"});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 4);
+  CHECK(Read(folder.path() + "/starts").size() <= 3 * 2 * 2);
+  CHECK(result.err.find("--restarts 2 allows no further restart\n") != std::string::npos);
+}
+
+TEST_CASE("a rank that leaves without Shutdown is no loss: the job of mpirun ends") {
+  const CommandResult result = RunJob(
+      {"--launcher", "mpirun", "--restarts", "5", "-np", "2", "tests/ranks/misbehave", "leave"});
+  CAPTURE(result.err);
+  CHECK(result.exit_code != 0);
+  CHECK(result.err.find("started again") == std::string::npos);
+}
+
+// -------------------------------------------------------------------------------------------------
+
 TEST_CASE("a program that knows nothing of dtrun is started again") {
   TemporaryFolder folder;
   const CommandResult result = RunJob(
@@ -265,8 +369,7 @@ TEST_CASE("options that a restarted rank cannot have are refused") {
       {{"--host-discovery-script", "x", "--max-np", "1"},
        "--max-np 1: expected at least -np, which is 2"},
       {{"--host-discovery-script", "x", "-H", "localhost"},
-       "--host-discovery-script: found -H; expected one of the two, because each names all hosts"},
-      {{"--launcher", "mpirun"}, "--restarts needs ranks that find each other without MPI"}};
+       "--host-discovery-script: found -H; expected one of the two, because each names all hosts"}};
   for (const auto& [options, message] : cases) {
     Words words = {"--restarts", "3", "-np", "2"};
     words.insert(words.end(), options.begin(), options.end());
