@@ -312,6 +312,9 @@ class Agent {
   }
 
   void SayEnded(Wrapper& wrapper, const json& told) {
+    // Whether the program had joined the job decides what its end means.
+    if (auto state = wrapper.view.Look(); state && restarts_)
+      dtrun_.Send({FrameType::kState, wrapper.rank, *std::move(state)});
     wrapper.ended = true;
     left_overs_.Look(daemon_);
     std::error_code ignored;

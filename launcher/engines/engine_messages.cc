@@ -47,9 +47,13 @@ void EngineMessages::SetPaused(bool paused) {
   });
 }
 
+void EngineMessages::Update() {
+  while (ReadSome()) ShowLines();
+}
+
 void EngineMessages::Finish() {
   poller_.Forget(reader_);
-  while (ReadSome()) ShowLines();
+  Update();
   if (!unfinished_.empty()) unfinished_ += '\n';
   ShowLines();
 }

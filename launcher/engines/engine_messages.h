@@ -29,6 +29,8 @@ class EngineMessages {
 
   /// While paused, a process that writes much has to wait.
   void SetPaused(bool paused);
+  /// Takes the output so far without waiting for the poller.
+  void Update();
   /// Shows all output so far, including an unfinished line. Other processes may still hold the
   /// write end.
   void Finish();

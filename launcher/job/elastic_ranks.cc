@@ -194,6 +194,16 @@ std::optional<Restart> ElasticRanks::TakeStart() {
   return start;
 }
 
+std::vector<base::HostSlots> ElasticRanks::placement() const {
+  const Membership& places = recovery_.places();
+  return places.LayoutOf(places.members()).hosts;
+}
+
+void ElasticRanks::Suspect(int rank) {
+  const Membership& places = recovery_.places();
+  recovery_.Suspect(places.LayoutOf(places.members()).members.at(static_cast<size_t>(rank)));
+}
+
 std::vector<pid_t> ElasticRanks::processes() const {
   return discovery_ && discovery_->process() > 0 ? std::vector{discovery_->process()}
                                                  : std::vector<pid_t>{};

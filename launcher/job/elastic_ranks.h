@@ -42,6 +42,10 @@ class ElasticRanks {
   /// starts the engine at once. Returned once for each time.
   std::optional<Restart> TakeStart();
 
+  /// The hosts of the ranks as the engine numbers them, and the rank that it saw killed first.
+  std::vector<base::HostSlots> placement() const;
+  void Suspect(int rank);
+
   const Recovery& recovery() const { return recovery_; }
   /// The processes that this object has started.
   std::vector<pid_t> processes() const;

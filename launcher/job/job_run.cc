@@ -217,6 +217,7 @@ class Job {
   // Starts lost ranks again (--restarts). The engine goes on until dtrun tells it to end.
   void Recover() {
     if (!Recovers()) return;
+    if (starts_again()) AskEngine();
     std::optional<Verdict> end = ranks_->Tick();
     const Recovery& recovery = ranks_->recovery();
     results_.SetJob(JobMetricsOf(recovery.losses(), recovery.ranks(), MonotonicNs()));
@@ -233,6 +234,20 @@ class Job {
         HaveSaved(recovery.OfMembers(agents_->records()), recovery.ranks(), supervisor_.in_grace());
     if (end->exit_code == 0 && saved) end = PreemptedVerdict();
     End(*std::move(end), kWithoutHost);
+  }
+
+  // If wrappers were killed, the agents cannot tell which was the first.
+  void AskEngine() {
+    const std::vector<ExitRecord> records = agents_->records();
+    const bool some_gone = std::any_of(records.begin(), records.end(), [](const auto& record) {
+      return record.time_ns > 0 && IsGone(record);
+    });
+    const Recovery& recovery = ranks_->recovery();
+    if (!some_gone || recovery.is_stopping() || !recovery.places().Homeless().empty()) return;
+    if (messages_) messages_->Update();
+    const EngineEnd engine = plan_.call.engine->Explain(
+        1, ranks_->placement(), messages_ ? messages_->events() : events_);
+    if (engine.first_lost >= 0) ranks_->Suspect(engine.first_lost);
   }
 
   // Warns of a job that would wait for ever, then ends it.

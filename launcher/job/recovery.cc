@@ -158,12 +158,24 @@ Recovery::Orders Recovery::Update(const std::vector<ExitRecord>& records, int64_
   return orders;
 }
 
+// The end of a process that had just started may come after the order to start its rank again.
 bool Recovery::IsNew(const ExitRecord& record) {
   const Rank& rank = ranks_[record.rank];
+  const bool is_old = limits_.all_together && record.end != RankEnd::kHostLost &&
+                      record.start_ns < rank.starting_ns;
+  if (is_old) return false;
   return IsLost(record) && !rank.spared && record.time_ns != rank.handled_ns;
 }
 
 // ---- All ranks together -------------------------------------------------------------------------
+
+// The engine kills the other wrappers as soon as it finds one gone.
+ExitRecord Recovery::FirstOf(const std::vector<ExitRecord>& lost) const {
+  const ExitRecord first = FirstCause(lost);
+  for (const ExitRecord& record : lost)
+    if (record.rank == suspect_ && IsGone(first)) return record;
+  return first;
+}
 
 // The ends that are losses. The engine ends the other ranks.
 std::vector<ExitRecord> Recovery::Causes(const std::vector<ExitRecord>& lost) {
@@ -171,7 +183,7 @@ std::vector<ExitRecord> Recovery::Causes(const std::vector<ExitRecord>& lost) {
   std::vector<ExitRecord> causes;
   for (const ExitRecord& record : lost)
     if (record.end == RankEnd::kHostLost) causes.push_back(record);
-  if (causes.empty() && !is_stopping_) causes.push_back(FirstCause(lost));
+  if (causes.empty() && !is_stopping_) causes.push_back(FirstOf(lost));
   for (const ExitRecord& record : lost)
     if (record.end != RankEnd::kHostLost && (causes.empty() || record.rank != causes[0].rank))
       ranks_[record.rank].handled_ns = record.time_ns;
@@ -182,7 +194,7 @@ std::vector<ExitRecord> Recovery::Causes(const std::vector<ExitRecord>& lost) {
 std::optional<Verdict> Recovery::LeftBefore(
     const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members) const {
   if (lost.empty() || is_stopping_) return std::nullopt;
-  const int64_t lost_ns = FirstCause(lost).time_ns;
+  const int64_t lost_ns = FirstOf(lost).time_ns;
   for (const ExitRecord& record : members) {
     const bool left = EndedWell(record) && record.state.joined && !record.in_order;
     if (left && record.value == 0 && record.time_ns <= lost_ns)
@@ -207,6 +219,7 @@ void Recovery::StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, 
     if (now_ns < ranks_[member].restart_at_ns) return;
   is_stopping_ = false;
   has_started_again_ = true;
+  suspect_ = -1;
   int64_t done = -1, kept = -1;
   for (const ExitRecord& record : records) {
     done = std::max(done, record.step);
@@ -263,6 +276,8 @@ std::optional<Verdict> Recovery::WhyNotRestarted(
   const std::set<int> leavers = Leavers(lost);
   const bool may_wait = HasRestarts() && limits_.min_ranks > 0;
   if (work_is_done || leavers.empty() || MayLeave(leavers) || may_wait) return std::nullopt;
+  for (const ExitRecord& record : lost) losses_.back().ranks.push_back(record.rank);
+  if (losses_.back().why.empty()) losses_.back().why = EndOf(FirstCause(lost), places_.Names());
   Verdict verdict = BlameFor(FirstCause(lost), places_.Names());
   verdict.message = EndOf(FirstCause(lost), places_.Names());
   if (limits_.restarts > 0)

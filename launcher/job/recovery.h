@@ -52,6 +52,10 @@ class Recovery {
   /// Call it when a record or a place may have changed, and now and then.
   Orders Update(const std::vector<ExitRecord>& records, int64_t now_ns);
 
+  /// all_together: rank `number` was the first that the engine saw killed. If the wrappers of
+  /// several ranks are gone, this rank is the lost one.
+  void Suspect(int number) { suspect_ = number; }
+
   /// The members, and the hosts of all ranks. A caller that takes the host of a member has marked
   /// its record as lost. A number that gets a host is started there and becomes a member.
   Membership& places() { return places_; }
@@ -91,6 +95,7 @@ class Recovery {
   };
 
   bool IsNew(const ExitRecord& record);
+  ExitRecord FirstOf(const std::vector<ExitRecord>& lost) const;
   std::vector<ExitRecord> Causes(const std::vector<ExitRecord>& lost);
   std::optional<Verdict> LeftBefore(
       const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members) const;
@@ -136,6 +141,7 @@ class Recovery {
   bool over_ = false;
   bool is_stopping_ = false;  // all_together: since the order to end the ranks
   bool has_started_again_ = false;
+  int suspect_ = -1;
   int vain_ = 0;  // all_together: starts in a row after which the job has not worked
 };
 

@@ -1,5 +1,5 @@
 // Lost ranks of several hosts that are started again (--restarts), and jobs that change their size.
-// No host has Open MPI's launcher. ELASTIC_HOST_EVENTS is the number of random events, ELASTIC_SEED
+// Most jobs run without MPI. ELASTIC_HOST_EVENTS is the number of random events, ELASTIC_SEED
 // their seed.
 
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/models/idx_files.h"
 #include "tests/multihost/rig.h"
 
 namespace dtrun::testing {
@@ -131,6 +132,74 @@ TEST_CASE("the loss of a spare host is reported and the job goes on") {
   CHECK(result.out == Undisturbed());
   CHECK(result.err.find("dtrun: host h3 was lost: ") != std::string::npos);
   CHECK(result.err.find("; the host was a spare\n") != std::string::npos);
+}
+
+// ---- Jobs that mpirun starts again --------------------------------------------------------------
+
+CommandResult MpiJob(const std::string& faults, const std::string& options) {
+  return RunOn("h1,h2,h3", 200, "--launcher mpirun " + options, faults);
+}
+
+TEST_CASE("mpirun starts a job again whose ranks are killed on both hosts") {
+  if (Skipped()) return;
+  const CommandResult result = MpiJob(
+      "await 40; ssh h2 kill -KILL $(process 3)\n"
+      "await 80; for host in h1 h2; do ssh $host 'echo kept on $(ls /dev/shm/dtrun.*/kept_state | "
+      "wc "
+      "-l)' >&2; done\n"
+      "kill -KILL $(process 0)\n"
+      "await 120; ssh h2 kill -KILL $(ssh h2 ps -o ppid= $(process 2))",
+      "--restarts 5 -H h1:2,h2:2");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == Undisturbed());
+  CHECK(result.err.find("dtrun: rank 3 on h2 was killed by SIGKILL in step ") != std::string::npos);
+  CHECK(result.err.find("dtrun: rank 0 on h1 was killed by SIGKILL in step ") != std::string::npos);
+  CHECK(result.err.find("dtrun: rank 2 on h2 was killed together with ") != std::string::npos);
+  CHECK(result.err.find("; the job is started again (restart 3 of 5)\n") != std::string::npos);
+  CHECK(result.err.find("kept on 1\nkept on 1\n") != std::string::npos);
+}
+
+TEST_CASE("mpirun starts a job again on a spare host, with the state of the host that is left") {
+  if (Skipped()) return;
+  const std::string fault = GENERATE(
+      as<std::string>(), "nsenter --net=/run/rig/h2/net ip link set eth0 down",
+      "ssh h2 pkill -KILL dtrun_agent");
+  const CommandResult result =
+      MpiJob("await 40\n" + fault, "--restarts 5 --host-timeout 4 -H h1:2,h2:2,h3:2");
+  CAPTURE(fault, result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == Undisturbed());
+  CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);
+  CHECK(result.err.find("; spare host h3 takes its ranks\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE(
+    "a training of mpirun that loses ranks of two hosts has the digest of one that does not") {
+  if (Skipped()) return;
+  TemporaryFolder folder;
+  WriteToySet(folder, 400);
+  const auto train = [&](Words options) {
+    Words words = {"launcher/dtrun", "--tag", "none", "--launcher", "mpirun", "-np", "4", "-H",
+                   "h1:2,h2:2"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(
+        words.end(), {"models/cnn_fmnist", "--deterministic", "--network", "mlp", "--data-dir",
+                      folder.path(), "--global-batch-size", "32", "--max-steps", "40", "--verbose",
+                      "0", "--json", folder / "result"});
+    CommandResult result = Run(OnHosts(words));
+    CAPTURE(result.out, result.err);
+    REQUIRE(result.exit_code == 0);
+    return std::pair(
+        nlohmann::json::parse(std::ifstream(folder / "result")).at("parameter_digest"), result.err);
+  };
+  const auto calm = train({});
+  const auto stormy =
+      train({"--restarts", "9", "--inject", "kill rank 3 at step 7; kill rank 0 at step 25"});
+  CAPTURE(stormy.second);
+  CHECK(stormy.first == calm.first);
+  CHECK(stormy.second.find("; the job is started again (restart 2 of 9)\n") != std::string::npos);
 }
 
 // ---- Jobs that change their size ----------------------------------------------------------------
