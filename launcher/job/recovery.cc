@@ -23,7 +23,7 @@
 // If the engine cannot replace a rank (all_together), the same rules hold, with these differences:
 //
 //  - A loss ends all ranks. Their ends are no losses. When the last one has ended, all are started
-//    again. So each loss before all ranks have joined again uses up another restart.
+//    again. Each such start uses up a restart.
 //  - The engine ends with its ranks, and its own end is the end of the job.
 //  - If ranks are lost after Shutdown while rank 0 still runs, the engine ends rank 0 too. So all
 //    ranks are started again, to do the end of their work once more.
@@ -131,6 +131,7 @@ Recovery::Orders Recovery::Update(const std::vector<ExitRecord>& records, int64_
   }
   for (const ExitRecord& record : members)
     if (IsNew(record)) lost.push_back(record);
+  if (limits_.all_together && AwaitsSuspect(lost, now_ns)) return orders;
   if (limits_.all_together) orders.end = LeftBefore(lost, members);
   if (limits_.all_together) lost = Causes(lost);
   if (recovering_ && !limits_.all_together && WorkIsDone(members))
@@ -177,6 +178,16 @@ ExitRecord Recovery::FirstOf(const std::vector<ExitRecord>& lost) const {
   return first;
 }
 
+// The end of the suspect comes from another host, later than those of its victims on this one.
+bool Recovery::AwaitsSuspect(const std::vector<ExitRecord>& lost, int64_t now_ns) const {
+  constexpr int64_t kPatience = 500'000'000;
+  if (lost.empty() || is_stopping_ || !places_.IsMember(suspect_)) return false;
+  const ExitRecord first = FirstCause(lost);
+  const bool has_come = std::any_of(
+      lost.begin(), lost.end(), [this](const auto& record) { return record.rank == suspect_; });
+  return !has_come && IsGone(first) && now_ns - first.time_ns < kPatience;
+}
+
 // The ends that are losses. The engine ends the other ranks.
 std::vector<ExitRecord> Recovery::Causes(const std::vector<ExitRecord>& lost) {
   if (lost.empty()) return {};
@@ -220,6 +231,8 @@ void Recovery::StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, 
   is_stopping_ = false;
   has_started_again_ = true;
   suspect_ = -1;
+  cost_ = 0;
+  for (auto& [number, rank] : ranks_) rank.ends = 0;
   int64_t done = -1, kept = -1;
   for (const ExitRecord& record : records) {
     done = std::max(done, record.step);
@@ -306,8 +319,8 @@ void Recovery::TakeRestart(const ExitRecord& record) {
     losses_.emplace_back().lost_ns = record.time_ns;
     cost_ = 0;
   }
-  if (limits_.all_together && is_stopping_) return;  // a host, in the same loss
-  if (++ranks_[record.rank].ends <= cost_ && !limits_.all_together) return;
+  const bool is_same = limits_.all_together && is_stopping_ && cost_ > 0;
+  if (is_same || ++ranks_[record.rank].ends <= cost_) return;
   ++cost_;
   ++used_;
 }

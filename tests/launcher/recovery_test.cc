@@ -354,6 +354,108 @@ struct SimulatedHost {
   bool is_lost = false;
 };
 
+// ---- All ranks together -------------------------------------------------------------------------
+
+ExitRecord GoneAt(int rank, int64_t at_ms) {
+  ExitRecord record = LostAt(rank, at_ms);
+  record.end = RankEnd::kRunning;
+  return record;
+}
+ExitRecord StartedAt(int rank, int64_t at_ms, int epoch) {
+  ExitRecord record = Working(rank, epoch);
+  record.start_ns = at_ms * kMillisecond;
+  return record;
+}
+
+TEST_CASE("an engine that cannot replace a rank starts all ranks again when all have ended") {
+  Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
+  recovery.Update({Working(0), Working(1), Working(2)}, 900 * kMillisecond);
+  ExitRecord lost = LostAt(1, 1000);
+  lost.step = 8;
+  const auto stop = recovery.Update({Working(0), lost, Working(2)}, 1005 * kMillisecond);
+  CHECK(
+      stop.lines == Lines{"rank 1 on h1 was killed by SIGKILL in step 9; the job is started again "
+                          "(restart 1 of 2)"});
+  CHECK(stop.stop);
+  CHECK(stop.restart.empty());
+  CHECK(recovery.is_stopping());
+  CHECK(recovery.Update({GoneAt(0, 1010), lost, Working(2)}, 1015 * kMillisecond).restart.empty());
+  ExitRecord victim = GoneAt(2, 1020);
+  victim.kept_step = 7;
+  const auto start = recovery.Update({GoneAt(0, 1010), lost, victim}, 1025 * kMillisecond);
+  CHECK(start.lines.empty());
+  CHECK(start.restart == std::vector<int>{0, 1, 2});
+  CHECK(recovery.used() == 1);
+  const auto back = recovery.Update(
+      {StartedAt(0, 1500, 1), StartedAt(1, 1500, 1), StartedAt(2, 1500, 1)}, 2000 * kMillisecond);
+  CHECK(back.lines == Lines{"all 3 ranks go on, 1.00 s after the loss; 1 step is computed again"});
+  REQUIRE(recovery.losses().size() == 1);
+  CHECK(recovery.losses()[0].ranks == std::vector<int>{1});
+  CHECK(recovery.losses()[0].steps_lost == 1);
+}
+
+TEST_CASE("of several wrappers that are gone, the one that the engine saw first is the lost one") {
+  Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
+  recovery.Suspect(2);
+  // The end of rank 2 comes from another host.
+  const auto early =
+      recovery.Update({GoneAt(0, 1000), GoneAt(1, 1000), Working(2)}, 1010 * kMillisecond);
+  CHECK(early.lines.empty());
+  const auto lost =
+      recovery.Update({GoneAt(0, 1000), GoneAt(1, 1000), GoneAt(2, 1001)}, 1020 * kMillisecond);
+  REQUIRE(lost.lines.size() == 1);
+  CHECK(lost.lines[0].find("rank 2 on h2 was killed together with its wrapper") == 0);
+  CHECK(recovery.losses()[0].ranks == std::vector<int>{2});
+}
+
+TEST_CASE("the late end of a process that had just started is not the end of the next one") {
+  Recovery recovery({.restarts = 1, .all_together = true}, {{"h1", 2}});
+  const auto start = recovery.Update({EndedAt(1, 3, 1000)}, 1005 * kMillisecond);
+  CHECK(start.restart == std::vector<int>{0, 1});
+  ExitRecord late = GoneAt(0, 1006);
+  late.start_ns = late.pid = 0;
+  CHECK_FALSE(recovery.Update({late, EndedAt(1, 3, 1000)}, 1010 * kMillisecond).end);
+  CHECK(recovery.used() == 1);
+}
+
+TEST_CASE("ranks that are lost after rank 0 has done its work are not started again") {
+  Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
+  recovery.Update({Working(0), Working(1), Working(2)}, 900 * kMillisecond);
+  const auto end = recovery.Update(
+      {EndedAt(0, 0, 1000, true), LostAt(1, 1001), EndedAt(2, 0, 1000, true)}, 1005 * kMillisecond);
+  CHECK_FALSE(end.stop);
+  const auto done = recovery.Update(
+      {EndedAt(0, 0, 1000, true), LostAt(1, 1001), EndedAt(2, 0, 1000, true)}, 1010 * kMillisecond);
+  REQUIRE((end.end || done.end));
+  CHECK((end.end ? end.end : done.end)->exit_code == 0);
+}
+
+TEST_CASE("ranks that are lost while rank 0 may still write results are started again with it") {
+  Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
+  recovery.Update({Working(0), Working(1), Working(2)}, 900 * kMillisecond);
+  const auto stop = recovery.Update(
+      {Working(0), LostAt(1, 1001), EndedAt(2, 0, 1000, true)}, 1005 * kMillisecond);
+  CHECK(stop.stop);
+  CHECK_FALSE(stop.end);
+}
+
+TEST_CASE("a lost host and its ranks are one loss of a job that starts again") {
+  Recovery recovery({.restarts = 1, .all_together = true}, {{"h1", 2}, {"h2", 2}});
+  recovery.Update({Working(0), Working(1), Working(2), Working(3)}, 900 * kMillisecond);
+  const auto first =
+      recovery.Update({LostAt(0, 1000), Working(1), Working(2), Working(3)}, 1005 * kMillisecond);
+  CHECK(first.stop);
+  recovery.places().LoseHost(1);
+  for (const int rank : {2, 3}) recovery.places().Seat(rank, 2, "h3");
+  std::vector<ExitRecord> lost = {
+      LostAt(0, 1000), GoneAt(1, 1001), LostAt(2, 5000), LostAt(3, 5000)};
+  lost[2].end = lost[3].end = RankEnd::kHostLost;
+  const auto start = recovery.Update(lost, 5005 * kMillisecond);
+  CHECK_FALSE(start.end);
+  CHECK(recovery.used() == 1);
+  CHECK(start.restart == std::vector<int>{0, 1, 2, 3});
+}
+
 // A job on hosts. With a minimum of ranks, hosts are lost and come.
 class Simulation {
  public:
