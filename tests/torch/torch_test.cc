@@ -172,7 +172,10 @@ TEST_CASE("the elastic example loses a rank and ends with the loss of one that w
   const CommandResult calm = RunElasticExample();
   CAPTURE(calm.err);
   REQUIRE(calm.out.find("loss after 4000 steps ") == 0);
-  const CommandResult result = RunElasticExample({"--inject", "kill rank 1 at step 1500"});
+  const std::string launcher = GENERATE("local", "mpirun");
+  CAPTURE(launcher);
+  const CommandResult result =
+      RunElasticExample({"--launcher", launcher, "--inject", "kill rank 1 at step 1500"});
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   CHECK(result.out == calm.out);

@@ -8,11 +8,77 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <sstream>
 #include <string>
 
 namespace dtrun {
 namespace torch {
+
+namespace internal {
+
+/// The optimizer that has the state. Refuses a state that no rank has as a whole.
+inline ::torch::optim::Optimizer& KeptOptimizer(::torch::optim::Optimizer& optimizer) {
+  auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
+  ::torch::optim::Optimizer& inner = wrapper == nullptr ? optimizer : wrapper->inner();
+  if (dynamic_cast<ShardedOptimizer*>(&inner) == nullptr) return inner;
+  Refuse(
+      ErrorCode::kInvalidArgument,
+      "broadcast_optimizer_state: no rank has the whole state of a ShardedOptimizer; load a saved "
+      "state on all ranks");
+}
+
+/// The state of the optimizer and the options of its groups, as bytes.
+inline std::string SaveOptimizer(::torch::optim::Optimizer& optimizer) {
+  ::torch::optim::Optimizer& inner = KeptOptimizer(optimizer);
+  ::torch::serialize::OutputArchive archive, state;
+  inner.save(state);
+  archive.write("state", state);
+  for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    ::torch::serialize::OutputArchive group;
+    optimizer.param_groups()[g].options().serialize(group);
+    archive.write("group" + std::to_string(g), group);
+  }
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return stream.str();
+}
+
+/// Throws c10::Error if `bytes` are of an optimizer with other groups. Each rank loads to the
+/// device of its own parameters.
+inline void LoadOptimizer(::torch::optim::Optimizer& optimizer, const std::string& bytes) {
+  ::torch::optim::Optimizer& inner = KeptOptimizer(optimizer);
+  ::torch::serialize::InputArchive archive, state;
+  ::torch::Device device = at::kCPU;
+  for (const auto& group : optimizer.param_groups())
+    if (!group.params().empty()) device = group.params()[0].device();
+  archive.load_from(bytes.data(), bytes.size(), device);
+  archive.read("state", state);
+  inner.state().clear();
+  inner.load(state);
+  for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    ::torch::serialize::InputArchive group;
+    archive.read("group" + std::to_string(g), group);
+    optimizer.param_groups()[g].options().serialize(group);
+  }
+}
+
+/// The parameters and buffers of the module, as bytes.
+inline std::string SaveModule(::torch::nn::Module& module) {
+  ::torch::serialize::OutputArchive archive;
+  module.save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return stream.str();
+}
+
+inline void LoadModule(::torch::nn::Module& module, const std::string& bytes) {
+  ::torch::serialize::InputArchive archive;
+  archive.load_from(bytes.data(), bytes.size());
+  module.load(archive);
+}
+
+}  // namespace internal
 
 /// Makes the state of the optimizer (momenta, moments, step counts) and the options of its groups
 /// on all ranks equal to those of rank `root`. The other ranks need not have any state yet.
@@ -21,49 +87,16 @@ namespace torch {
 /// kInvalidArgument: a ShardedOptimizer.
 inline void BroadcastOptimizerState(
     Communicator& communicator, ::torch::optim::Optimizer& optimizer, int root = 0) {
-  auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
-  ::torch::optim::Optimizer& inner = wrapper == nullptr ? optimizer : wrapper->inner();
-  if (dynamic_cast<ShardedOptimizer*>(&inner) != nullptr) {
-    internal::Refuse(
-        ErrorCode::kInvalidArgument,
-        "broadcast_optimizer_state: no rank has the whole state of a ShardedOptimizer; load a "
-        "saved "
-        "state on all ranks");
-  }
+  internal::KeptOptimizer(optimizer);
   std::string bytes;
-  if (communicator.rank() == root) {
-    ::torch::serialize::OutputArchive archive, state;
-    inner.save(state);
-    archive.write("state", state);
-    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-      ::torch::serialize::OutputArchive group;
-      optimizer.param_groups()[g].options().serialize(group);
-      archive.write("group" + std::to_string(g), group);
-    }
-    std::ostringstream stream;
-    archive.save_to(stream);
-    bytes = stream.str();
-  }
+  if (communicator.rank() == root) bytes = internal::SaveOptimizer(optimizer);
   uint64_t size = bytes.size();
   communicator.Broadcast(Buffer(&size, 1), root);
   bytes.resize(size);
   communicator.Broadcast(Buffer(bytes.data(), size, DType::kU8), root);
   if (communicator.rank() == root) return;
   try {
-    ::torch::serialize::InputArchive archive, state;
-    // Each rank loads to the device of its own parameters.
-    ::torch::Device device = at::kCPU;
-    for (const auto& group : optimizer.param_groups())
-      if (!group.params().empty()) device = group.params()[0].device();
-    archive.load_from(bytes.data(), bytes.size(), device);
-    archive.read("state", state);
-    inner.state().clear();
-    inner.load(state);
-    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-      ::torch::serialize::InputArchive group;
-      archive.read("group" + std::to_string(g), group);
-      optimizer.param_groups()[g].options().serialize(group);
-    }
+    internal::LoadOptimizer(optimizer, bytes);
   } catch (const c10::Error& error) {
     internal::Refuse(
         ErrorCode::kMismatch, "broadcast_optimizer_state: the state of rank ", root,
@@ -78,10 +111,23 @@ inline void BroadcastOptimizerState(
 /// DistributedOptimizer: its broadcasts would stand between the step and EndStep().
 inline void Keep(
     Elastic& elastic, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer) {
-  elastic.Keep([&](Communicator& ranks, int root) {
-    BroadcastParameters(ranks, module, root);
-    BroadcastOptimizerState(ranks, optimizer, root);
-  });
+  elastic.Keep(
+      [&](Communicator& ranks, int root) {
+        BroadcastParameters(ranks, module, root);
+        BroadcastOptimizerState(ranks, optimizer, root);
+      },
+      [&] {
+        const std::string values = internal::SaveModule(module);
+        const uint64_t size = values.size();
+        return std::string(reinterpret_cast<const char*>(&size), sizeof size) + values +
+               internal::SaveOptimizer(optimizer);
+      },
+      [&](const std::string& bytes) {
+        uint64_t size = 0;
+        std::memcpy(&size, bytes.data(), sizeof size);
+        internal::LoadModule(module, bytes.substr(sizeof size, size));
+        internal::LoadOptimizer(optimizer, bytes.substr(sizeof size + size));
+      });
 }
 
 }  // namespace torch
