@@ -130,18 +130,21 @@ TEST_CASE("faults on purpose are made at their step, and every report says so") 
 }
 
 TEST_CASE("without restarts left, a job goes on with fewer ranks and the same result") {
-  ElasticJob job(300, {"--restarts", "1", "--min-np", "2"});
+  const std::string launcher = GENERATE("local", "mpirun");
+  CAPTURE(launcher);
+  ElasticJob job(300, {"--launcher", launcher, "--restarts", "1", "--min-np", "2"}, true);
   REQUIRE(job.AwaitStep(20));
   REQUIRE(kill(job.process(2), SIGKILL) == 0);
   REQUIRE(job.AwaitStep(100));
   REQUIRE(kill(job.process(0), SIGKILL) == 0);
   REQUIRE(job.AwaitStep(200));
-  REQUIRE(kill(job.process(3), SIGKILL) == 0);
+  REQUIRE(kill(job.process(1), SIGKILL) == 0);
   const CommandResult result = job.Wait();
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   CHECK(result.out == UndisturbedResult());
-  CHECK(result.err.find("; the rank is started again (restart 1 of 1)\n") != std::string::npos);
+  const std::string again = launcher == "local" ? "; the rank" : "; the job";
+  CHECK(result.err.find(again + " is started again (restart 1 of 1)\n") != std::string::npos);
   CHECK(result.err.find("; the job goes on with 3 ranks\n") != std::string::npos);
   CHECK(result.err.find("; the job goes on with 2 ranks\n") != std::string::npos);
 }
@@ -262,23 +265,6 @@ TEST_CASE("a job of mpirun that loses a rank starts again at its last step or th
   CHECK(report.at("exit_code") == 0);
   CHECK(
       Read(folder.path() + "/metrics").find("\ndtrun_job_lost_steps_total ") != std::string::npos);
-}
-
-TEST_CASE("without restarts left, a job of mpirun goes on with fewer ranks and the same result") {
-  ElasticJob job(300, {"--launcher", "mpirun", "--restarts", "1", "--min-np", "2"}, true);
-  REQUIRE(job.AwaitStep(20));
-  REQUIRE(kill(job.process(2), SIGKILL) == 0);
-  REQUIRE(job.AwaitStep(100));
-  REQUIRE(kill(job.process(0), SIGKILL) == 0);
-  REQUIRE(job.AwaitStep(200));
-  REQUIRE(kill(job.process(1), SIGKILL) == 0);
-  const CommandResult result = job.Wait();
-  CAPTURE(result.err);
-  CHECK(result.exit_code == 0);
-  CHECK(result.out == UndisturbedResult());
-  CHECK(result.err.find("; the job is started again (restart 1 of 1)\n") != std::string::npos);
-  CHECK(result.err.find("; the job goes on with 3 ranks\n") != std::string::npos);
-  CHECK(result.err.find("; the job goes on with 2 ranks\n") != std::string::npos);
 }
 
 TEST_CASE("a job of mpirun whose restarts are used up ends with the reason of the last loss") {
