@@ -127,7 +127,10 @@ Recovery::Orders Recovery::Update(const std::vector<ExitRecord>& records, int64_
   std::vector<ExitRecord> members = OfMembers(records), lost;
   for (const ExitRecord& record : records) {
     have_met_ = have_met_ || record.state.joined;
-    if (record.time_ns == 0) ranks_[record.rank].starting_ns = 0;
+    // A short program may have ended before this call.
+    Rank& rank = ranks_[record.rank];
+    const bool has_started = rank.starting_ns > 0 && record.start_ns >= rank.starting_ns;
+    if (record.time_ns == 0 || has_started) rank.starting_ns = 0;
   }
   for (const ExitRecord& record : members)
     if (IsNew(record)) lost.push_back(record);

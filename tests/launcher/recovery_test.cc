@@ -354,6 +354,17 @@ struct SimulatedHost {
   bool is_lost = false;
 };
 
+TEST_CASE("a program that ends at once after its new start is done") {
+  Recovery recovery({.restarts = 1}, {{"h1", 2}});
+  const auto lost = recovery.Update({EndedAt(0, 0, 900), EndedAt(1, 3, 1000)}, 1005 * kMillisecond);
+  CHECK(lost.restart == std::vector<int>{1});
+  ExitRecord done = EndedAt(1, 0, 1020);
+  done.start_ns = 1015 * kMillisecond;
+  const auto end = recovery.Update({EndedAt(0, 0, 900), done}, 1025 * kMillisecond);
+  REQUIRE(end.end);
+  CHECK(end.end->exit_code == 0);
+}
+
 // ---- All ranks together -------------------------------------------------------------------------
 
 ExitRecord GoneAt(int rank, int64_t at_ms) {
