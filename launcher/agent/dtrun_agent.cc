@@ -352,13 +352,14 @@ class Agent {
         .first->second.Again(start.at("place"));
   }
 
-  // The engine and all its ranks have ended. Its next start has another daemon on this host.
+  // The engine and all its ranks have ended. Its next start has another daemon on this host, which
+  // may run already.
   void ClearForStart() {
     for (const auto& [connection, wrapper] : wrappers_)
       if (!wrapper.ended) return;
     left_overs_.Kill();
     if (own_folder_) RemoveSessionFolder(session_folder_);
-    ClearAfterRanks(folder_);
+    ClearMemoryFolder(folder_);
     daemon_ = -1;
   }
 

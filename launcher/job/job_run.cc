@@ -382,6 +382,7 @@ class Job {
     const Clock::time_point known_by = Clock::now() + kUntilLossIsKnown;
     while (Recovers()) {
       if (const std::optional<Restart> start = ranks_->TakeStart()) {
+        ClearAfterEngine(folder_.path());
         const Plan plan = PlanStartAgain(plan_, *start);
         StartEngine(plan.call.engine->Argv(plan.call), plan.environment);
         return true;

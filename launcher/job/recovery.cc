@@ -93,6 +93,9 @@ std::string Seconds(int64_t ns) {
   return text;
 }
 
+// How long an agent takes to tell of a process that the engine has started before its end.
+constexpr std::chrono::milliseconds kUntilHeard{500};
+
 int64_t Nanoseconds(std::chrono::nanoseconds time) { return time.count(); }
 
 // The step in which a rank was that had completed others.
@@ -220,9 +223,20 @@ std::optional<Verdict> Recovery::LeftBefore(
   return std::nullopt;
 }
 
-void Recovery::StopAll(int64_t start_at_ns, Orders& orders) {
-  orders.stop = is_stopping_ = true;
+void Recovery::StopAll(int64_t now_ns, int64_t start_at_ns, Orders& orders) {
+  if (!std::exchange(is_stopping_, true)) stopped_ns_ = now_ns;
+  orders.stop = true;
   for (const int member : places_.members()) ranks_[member].restart_at_ns = start_at_ns;
+}
+
+// Whether dtrun has not heard of a rank in this start: its process may run already.
+bool Recovery::SomeMayStart(const std::vector<ExitRecord>& records) const {
+  return std::any_of(places_.members().begin(), places_.members().end(), [&](int member) {
+    const auto rank = ranks_.find(member);
+    const bool is_known = std::any_of(
+        records.begin(), records.end(), [&](const auto& record) { return record.rank == member; });
+    return !is_known || (rank != ranks_.end() && rank->second.starting_ns > 0);
+  });
 }
 
 void Recovery::StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders) {
@@ -231,6 +245,7 @@ void Recovery::StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, 
     if (record.pid > 0 && record.time_ns == 0) return;
   for (const int member : places_.members())
     if (now_ns < ranks_[member].restart_at_ns) return;
+  if (SomeMayStart(records) && now_ns - stopped_ns_ < Nanoseconds(kUntilHeard)) return;
   is_stopping_ = false;
   has_started_again_ = true;
   suspect_ = -1;
@@ -376,7 +391,7 @@ void Recovery::Lose(const std::vector<ExitRecord>& lost, int64_t now_ns, Orders&
     orders.lines.push_back(why + "; all ranks had done their work");
     return;
   }
-  if (limits_.all_together) StopAll(now_ns + Nanoseconds(Pause(vain_)), orders);
+  if (limits_.all_together) StopAll(now_ns, now_ns + Nanoseconds(Pause(vain_)), orders);
   Loss& loss = losses_.back();
   const bool is_first = loss.ranks.empty();
   for (const ExitRecord& record : lost) {
@@ -502,7 +517,7 @@ void Recovery::TakeJoiners(const std::vector<ExitRecord>& records, int64_t now_n
   members.insert(joiners.begin(), joiners.end());
   places_.SetMembers(std::move(members));
   orders.lines.push_back(Text(gain.why, "; the job goes on with ", InWords(ranks())));
-  if (limits_.all_together) StopAll(now_ns, orders);
+  if (limits_.all_together) StopAll(now_ns, now_ns, orders);
   Begin(gain.why, orders);
 }
 

@@ -100,7 +100,8 @@ class Recovery {
   std::vector<ExitRecord> Causes(const std::vector<ExitRecord>& lost);
   std::optional<Verdict> LeftBefore(
       const std::vector<ExitRecord>& lost, const std::vector<ExitRecord>& members) const;
-  void StopAll(int64_t start_at_ns, Orders& orders);
+  void StopAll(int64_t now_ns, int64_t start_at_ns, Orders& orders);
+  bool SomeMayStart(const std::vector<ExitRecord>& records) const;
   void StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, Orders& orders);
   std::optional<Verdict> NotStarted(int64_t now_ns) const;
   std::optional<Verdict> WhyNotRestarted(
@@ -141,6 +142,7 @@ class Recovery {
   std::optional<Verdict> blame_;  // of the last loss
   bool over_ = false;
   bool is_stopping_ = false;  // all_together: since the order to end the ranks
+  int64_t stopped_ns_ = 0;    // since when
   bool has_started_again_ = false;
   int suspect_ = -1;
   int vain_ = 0;  // all_together: starts in a row after which the job has not worked

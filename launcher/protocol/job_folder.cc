@@ -218,14 +218,18 @@ std::string KeptStateFile(const std::string& path) {
   return IsOwnFolder(MemoryFolder(path)) ? MemoryFolder(path) + "/" + kKeptState : "";
 }
 
-// mpirun has a folder "ompi.HOST.USER" in the job folder.
-void ClearAfterRanks(const std::string& path) {
+void ClearMemoryFolder(const std::string& path) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(MemoryFolder(path), ignored)) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(kKeptState) && entry.path() != FlightFolder(path))
       std::filesystem::remove_all(entry.path(), ignored);
   }
+}
+
+// mpirun makes a folder "ompi.HOST.USER".
+void ClearAfterEngine(const std::string& path) {
+  std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(path, ignored))
     if (entry.path().filename().string().starts_with("ompi."))
       std::filesystem::remove_all(entry.path(), ignored);

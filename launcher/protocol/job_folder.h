@@ -55,9 +55,11 @@ std::string MemoryFolder(const std::string& path);
 /// (base/kept_state.h), on hosts whose ranks are started again all together. Without that folder,
 /// there is no room in memory, and the result is "".
 std::string KeptStateFile(const std::string& path);
-/// Removes what killed processes of MPI have left in MemoryFolder(path) and in the job folder: all
-/// but the files of dtrun.
-void ClearAfterRanks(const std::string& path);
+/// Removes what killed ranks have left in MemoryFolder(path): all but the files of dtrun. No rank
+/// runs on this host.
+void ClearMemoryFolder(const std::string& path);
+/// Removes what a killed engine has left in the job folder. The engine does not run.
+void ClearAfterEngine(const std::string& path);
 
 /// The file in job folder `path` that holds the secret of the job's ranks.
 std::string SecretFile(const std::string& path);

@@ -419,13 +419,25 @@ TEST_CASE("of several wrappers that are gone, the one that the engine saw first 
   CHECK(recovery.losses()[0].ranks == std::vector<int>{2});
 }
 
-TEST_CASE("the late end of a process that had just started is not the end of the next one") {
+TEST_CASE("ranks that may have just started are heard of before the job starts again") {
   Recovery recovery({.restarts = 1, .all_together = true}, {{"h1", 2}});
-  const auto start = recovery.Update({EndedAt(1, 3, 1000)}, 1005 * kMillisecond);
+  CHECK(recovery.Update({EndedAt(1, 3, 1000)}, 1005 * kMillisecond).stop);
+  ExitRecord late = StartedAt(0, 1006, 0);
+  CHECK(recovery.Update({late, EndedAt(1, 3, 1000)}, 1007 * kMillisecond).restart.empty());
+  late.time_ns = 1008 * kMillisecond;
+  const auto start = recovery.Update({late, EndedAt(1, 3, 1000)}, 1009 * kMillisecond);
   CHECK(start.restart == std::vector<int>{0, 1});
-  ExitRecord late = GoneAt(0, 1006);
+  CHECK(recovery.used() == 1);
+}
+
+TEST_CASE("a rank of which nothing is heard does not keep the job from starting again") {
+  Recovery recovery({.restarts = 1, .all_together = true}, {{"h1", 2}});
+  CHECK(recovery.Update({EndedAt(1, 3, 1000)}, 1005 * kMillisecond).restart.empty());
+  const auto start = recovery.Update({EndedAt(1, 3, 1000)}, 1505 * kMillisecond);
+  CHECK(start.restart == std::vector<int>{0, 1});
+  ExitRecord late = GoneAt(0, 1506);  // of the process before
   late.start_ns = late.pid = 0;
-  CHECK_FALSE(recovery.Update({late, EndedAt(1, 3, 1000)}, 1010 * kMillisecond).end);
+  CHECK_FALSE(recovery.Update({late, EndedAt(1, 3, 1000)}, 1510 * kMillisecond).end);
   CHECK(recovery.used() == 1);
 }
 

@@ -291,18 +291,22 @@ TEST_CASE("jobs of mpirun in a storm of signals end with the result of one that 
 
 TEST_CASE("mpirun starts a program that knows nothing of dtrun again, all its ranks") {
   TemporaryFolder folder;
-  const std::string mark = folder.path() + "/x";
+  folder.Write(
+      "program",
+      "test -e failed && { echo again, $WORLD_SIZE ranks; exit; }\n"
+      "test $RANK = 0 && { touch waits; sleep 60; }\n"
+      "while ! test -e waits; do sleep 0.01; done\n"
+      "touch failed\n"
+      "exit 3\n");
   const CommandResult result = RunJob(
       {"--launcher", "mpirun", "--restarts", "1", "-np", "2", "sh", "-c",
-       "test -e " + mark +
-           " && { echo again, $WORLD_SIZE ranks; exit; }; test $RANK = 0 || { touch " + mark +
-           "; exit 3; }; sleep 60"});
+       "cd " + folder.path() + " && . ./program"});
   CAPTURE(result.err, result.out);
   CHECK(result.exit_code == 0);
   CHECK(result.out == "again, 2 ranks\nagain, 2 ranks\n");
   CHECK(
-      result.err.find(" exited with code 3; the job is started again (restart 1 of 1)\n") !=
-      std::string::npos);
+      result.err.find("dtrun: rank 1 on localhost exited with code 3; the job is started again "
+                      "(restart 1 of 1)\ndtrun: all 2 ranks go on, ") == 0);
 }
 
 TEST_CASE("a program that always fails is started again after pauses, and no more than allowed") {
