@@ -24,7 +24,7 @@ struct Host {
 /// A state that Context::KeepState has kept.
 struct KeptStep {
   uint64_t step = 0;  ///< that it belongs to
-  std::string state;
+  std::string state;  ///< the bytes of KeepState
 };
 
 /// This process as a rank of its job, as returned by `Init()`. Movable. It outlives all objects

@@ -311,6 +311,7 @@ class SyncBatchNormImpl
   }
 
  protected:
+  /// Throws Error kInvalidArgument unless the input has 2 or more dimensions.
   void _check_input_dim(const Tensor& input) override { internal::CheckNormInput(input); }
 
  private:

@@ -29,6 +29,7 @@ class [[nodiscard]] TensorWork {
   TensorWork(Work work, internal::Staged input, Tensor result, bool in_place)
       : state_(std::make_unique<State>(State{std::move(work), std::move(input), in_place})),
         result_(std::move(result)) {}
+  /// The other object then has no operation.
   TensorWork(TensorWork&&) = default;
   TensorWork& operator=(TensorWork&&) = delete;
   ~TensorWork() {
@@ -297,7 +298,7 @@ inline Tensor Scatter(
 
 /// Rows from all ranks, in rank order.
 struct ExchangedRows {
-  Tensor rows;
+  Tensor rows;                  ///< one after the other
   std::vector<int64_t> splits;  ///< rows from each rank
 };
 

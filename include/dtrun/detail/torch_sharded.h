@@ -39,6 +39,7 @@ namespace torch {
 /// take both, with any number of ranks. Not thread-safe. On CPUs and GPUs.
 class ShardedOptimizer : public ::torch::optim::Optimizer, public internal::StepsTogether {
  public:
+  /// The groups of an optimizer.
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
   /// Makes the optimizer of some parameters. It is called several times, with as many groups as the
   /// constructor gets; groups may be empty.
