@@ -152,6 +152,16 @@ inline Names NamesOf(const ::torch::nn::Module& module) {
   return names;
 }
 
+/// Opens what an optimizer has saved, on the device of the parameters of `optimizer`.
+inline void OpenState(
+    const ::torch::optim::Optimizer& optimizer, const std::string& bytes,
+    ::torch::serialize::InputArchive& archive) {
+  ::torch::Device device = at::kCPU;
+  for (const auto& group : optimizer.param_groups())
+    if (!group.params().empty()) device = group.params()[0].device();
+  archive.load_from(bytes.data(), bytes.size(), device);
+}
+
 /// The base of optimizers with a collective step.
 struct StepsTogether {
   virtual ~StepsTogether() = default;

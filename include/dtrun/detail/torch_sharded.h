@@ -265,12 +265,8 @@ class ShardedOptimizer : public ::torch::optim::Optimizer, public internal::Step
     return stream.str();
   }
   static void LoadBytes(::torch::optim::Optimizer& optimizer, const std::string& bytes) {
-    // Each rank loads to the device of its own parameters.
-    ::torch::Device device = at::kCPU;
-    for (const auto& group : optimizer.param_groups())
-      if (!group.params().empty()) device = group.params()[0].device();
     ::torch::serialize::InputArchive archive;
-    archive.load_from(bytes.data(), bytes.size(), device);
+    internal::OpenState(optimizer, bytes, archive);
     optimizer.load(archive);
   }
 

@@ -49,10 +49,7 @@ inline std::string SaveOptimizer(::torch::optim::Optimizer& optimizer) {
 inline void LoadOptimizer(::torch::optim::Optimizer& optimizer, const std::string& bytes) {
   ::torch::optim::Optimizer& inner = KeptOptimizer(optimizer);
   ::torch::serialize::InputArchive archive, state;
-  ::torch::Device device = at::kCPU;
-  for (const auto& group : optimizer.param_groups())
-    if (!group.params().empty()) device = group.params()[0].device();
-  archive.load_from(bytes.data(), bytes.size(), device);
+  OpenState(optimizer, bytes, archive);
   archive.read("state", state);
   inner.state().clear();
   inner.load(state);
