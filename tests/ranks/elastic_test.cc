@@ -150,7 +150,11 @@ TEST_CASE("without restarts left, a job goes on with fewer ranks and the same re
 }
 
 TEST_CASE("a job that would have too few ranks ends with the reason of the last loss") {
-  ElasticJob job(300, {"--restarts", "1", "--min-np", "4"}, true);
+  const Words options = GENERATE(Words{"--min-np", "4"}, Words{"--launcher", "mpirun"});
+  CAPTURE(options);
+  Words words = {"--restarts", "1"};
+  words.insert(words.end(), options.begin(), options.end());
+  ElasticJob job(300, words, true);
   REQUIRE(job.AwaitStep(5));
   REQUIRE(kill(job.process(2), SIGKILL) == 0);
   REQUIRE(job.AwaitStep(20));
@@ -265,20 +269,6 @@ TEST_CASE("a job of mpirun that loses a rank starts again at its last step or th
   CHECK(report.at("exit_code") == 0);
   CHECK(
       Read(folder.path() + "/metrics").find("\ndtrun_job_lost_steps_total ") != std::string::npos);
-}
-
-TEST_CASE("a job of mpirun whose restarts are used up ends with the reason of the last loss") {
-  ElasticJob job(300, {"--launcher", "mpirun", "--restarts", "1"}, true);
-  REQUIRE(job.AwaitStep(20));
-  REQUIRE(kill(job.process(1), SIGKILL) == 0);
-  REQUIRE(job.AwaitStep(60));
-  REQUIRE(kill(job.process(1), SIGKILL) == 0);
-  const CommandResult result = job.Wait();
-  CAPTURE(result.err);
-  CHECK(result.exit_code == 128 + SIGKILL);
-  CHECK(
-      result.err.find("was killed by SIGKILL; --restarts 1 allows no further restart\n") !=
-      std::string::npos);
 }
 
 TEST_CASE("jobs of mpirun in a storm of signals end with the result of one that was left alone") {
