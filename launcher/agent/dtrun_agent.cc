@@ -69,7 +69,7 @@ struct Wrapper {
   std::vector<int> files;  // received descriptors, until its hello
   pid_t process = -1;
   pid_t program = -1;
-  pid_t starter = -1;   // its parent: Open MPI's daemon, mpirun or dtrun_local
+  pid_t starter = -1;   // its parent: Open MPI's daemon, mpirun or dtrun_local; -1: has ended
   int rank = -1;        // -1 until its hello
   MemoryCgroup memory;  // cgroup of its program
   RankView view;
@@ -115,6 +115,11 @@ class Agent {
       std::this_thread::sleep_for(milliseconds(10));
     if (IsRunning(daemon_)) kill(daemon_, SIGKILL);
     RemoveSessionFolder(session_folder_);
+  }
+
+  static pid_t StarterOf(pid_t wrapper) {
+    const pid_t parent = ViewProcess(wrapper).value_or(ProcessView()).parent;
+    return IsOutsideOfJob(parent) ? -1 : parent;
   }
 
   milliseconds between_looks() const {
@@ -281,11 +286,11 @@ class Agent {
                                      "found a second or unknown rank ", frame.rank,
                                      "; expected each rank of this host once"));
       wrapper.rank = frame.rank;
-      wrapper.starter = ViewProcess(wrapper.process).value_or(ProcessView()).parent;
+      wrapper.starter = StarterOf(wrapper.process);
       ForgetNotes(folder_, frame.rank);
       wrapper.view = RankView(folder_, frame.rank, wrapper.process);
       if (in_place_) starts_.try_emplace(frame.rank, RankStart::Of(wrapper.process));
-      if (wrapper.starter != getpid()) daemon_ = wrapper.starter;
+      if (wrapper.starter > 0 && wrapper.starter != getpid()) daemon_ = wrapper.starter;
       session_folder_ = frame.body;
       for (int i = 0; i < 2; ++i)
         streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);

@@ -44,12 +44,23 @@ void KillProcessesOf(const std::string& job) {
   }
 }
 
+// Two processes that were started within a tick of the clock have the same start time.
+bool IsOutsideOfJob(pid_t process) {
+  const auto view = ViewProcess(process), own = ViewProcess(getpid());
+  if (!view || !own || view->start < own->start) return true;
+  for (pid_t ancestor = own->parent; ancestor > 0;) {
+    if (ancestor == process) return true;
+    ancestor = ViewProcess(ancestor).value_or(ProcessView()).parent;
+  }
+  return false;
+}
+
 void LeftOvers::Look(pid_t process) {
   std::erase_if(starts_, [](const auto& known) {
     const auto view = ViewProcess(known.first);
     return !view || view->start != known.second;
   });
-  if (process <= 0) return;
+  if (IsOutsideOfJob(process)) return;
   for (const pid_t found : DescendantsOf(process))
     if (const auto view = ViewProcess(found)) starts_[found] = view->start;
 }

@@ -20,11 +20,17 @@ void SignalGroupOf(pid_t process, int signal);
 /// process.
 void KillProcessesOf(const std::string& job);
 
+/// Whether `process` cannot be the engine or its daemon on this host, which are started after this
+/// process: it has ended, it has started this process, or it is older. The parent of a wrapper is
+/// such a process if its daemon has ended: dtrun or process 1, whose other children are not of the
+/// job.
+bool IsOutsideOfJob(pid_t process);
+
 /// Descendants of a process that may outlive it, with another environment and another session.
 /// Remembers each one while it runs.
 class LeftOvers {
  public:
-  /// Adds the descendants of `process` (if it is positive) and forgets ended ones.
+  /// Adds the descendants of `process` (unless it IsOutsideOfJob) and forgets ended ones.
   void Look(pid_t process);
   /// Kills the remembered processes that still run.
   void Kill() const;

@@ -1,4 +1,5 @@
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -6,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "launcher/agent/left_overs.h"
 #include "launcher/agent/rank_view.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
@@ -33,6 +35,32 @@ TEST_CASE("a rank that is killed while it is stopped stays reported as stopped")
   kill(program.pid(), SIGKILL);
   while (ViewProcess(program.pid()).value_or(ProcessView()).running()) std::this_thread::yield();
   CHECK(view.Look() == std::nullopt);
+}
+
+TEST_CASE("left-overs are the descendants of a younger process, not those of an ancestor") {
+  const testing::Subprocess sibling({{"sleep", "600"}});
+  const pid_t agent = fork();
+  if (agent == 0) {
+    LeftOvers all;
+    all.Look(getppid());
+    all.Kill();
+    _exit(7);
+  }
+  int status = 0;
+  waitpid(agent, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(ViewProcess(sibling.pid()).value().running());
+  CHECK(IsOutsideOfJob(1));
+
+  const testing::Subprocess daemon({{"sh", "-c", "sleep 600 & wait"}});
+  while (DescendantsOf(daemon.pid()).empty()) std::this_thread::yield();
+  const pid_t descendant = DescendantsOf(daemon.pid()).back();
+  LeftOvers left_overs;
+  left_overs.Look(daemon.pid());
+  left_overs.Kill();
+  while (ViewProcess(descendant).value_or(ProcessView()).running()) std::this_thread::yield();
+  while (ViewProcess(daemon.pid()).value_or(ProcessView()).running()) std::this_thread::yield();
 }
 
 TEST_CASE("bash reads quoted words back unchanged") {
