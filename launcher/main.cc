@@ -183,9 +183,13 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
     case Action::kCompletion: return Print(BashCompletion(DoctorSpellings()));
     case Action::kCheckBuild: {
+      const std::string path = base::ProcessEnv("PATH").value_or("");
+      EngineCall call;
+      call.placement = {{OwnHostName(), 1}};
+      call.only_this_machine = true;
       const LaunchEngine& engine =
-          options.engine != nullptr ? *options.engine : *LaunchEngines().front();
-      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""), engine);
+          options.engine != nullptr ? *options.engine : ChooseLaunchEngine(call, path);
+      const BuildReport report = CheckBuild(path, engine);
       const int printed = Print(report.text);
       return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
     }

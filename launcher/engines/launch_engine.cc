@@ -30,8 +30,6 @@ const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string
     if (call.restarts && !engine->starts_again() && engine->IsInstalled(path) &&
         engine->Probe(call).empty())
       return *engine;
-  const bool may_be_first = call.only_this_machine || first.IsInstalled(path);
-  if (may_be_first && first.Probe(call).empty()) return first;
   for (const LaunchEngine* engine : LaunchEngines())
     if (engine->IsInstalled(path) && engine->Probe(call).empty()) return *engine;
   return first;

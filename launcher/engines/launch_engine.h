@@ -125,10 +125,9 @@ const std::vector<const LaunchEngine*>& LaunchEngines();
 /// The engine of this name; nullptr: none.
 const LaunchEngine* FindLaunchEngine(const std::string& name);
 
-/// The engine for a job of a user who names none. `call` is as for Probe, `path` is $PATH. The
-/// default if it can start the job, and is installed or the job has no other host. Otherwise the
-/// first installed engine that can start the job. With restarts, engines that replace lost ranks
-/// one by one come first.
+/// The engine for a job of a user who names none: the first that is installed and can start the
+/// job, or the default if none is. `call` is as for Probe, `path` is $PATH. With restarts, engines
+/// that replace lost ranks one by one come first.
 const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string& path);
 
 /// The arguments of ssh that come before the host.

@@ -66,14 +66,14 @@ not_started_by_mpirun() {
 }
 
 missing_mpirun() {
-  without_mpi "$prefix/bin/dtrun" --tag none -np 2 ../trainer
+  without_mpi "$prefix/bin/dtrun" --launcher mpirun --tag none -np 2 ../trainer
   expect_status 69
   expect_output "dtrun: mpirun was not found in PATH; install Open MPI"
   expect_equal "$(wc -l <<<"$output")" 1
 }
 
 without_mpirun() {
-  without_mpi "$prefix/bin/dtrun" --launcher local --tag none -np 2 ../trainer
+  without_mpi "$prefix/bin/dtrun" --tag none -np 2 ../trainer
   expect_status 0
   expect_equal "$output" "2: shm"
   without_mpi "$prefix/bin/dtrun" --launcher local --check-build

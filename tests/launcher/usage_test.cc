@@ -171,10 +171,10 @@ TEST_CASE("a program with a missing shared library is reported with exit code 12
   CHECK_THAT(test.RunScript(1, "exit 127").err, Contains("exited with code 127"));
 }
 
-TEST_CASE("without mpirun dtrun names the package to install and exits with code 69") {
+TEST_CASE("--launcher mpirun without mpirun names the package to install and exits with code 69") {
   DtrunTest test;
   test.environment = {{"PATH", "/nonexistent"}};
-  const CommandResult result = test.Run({"-np", "1", "/bin/true"});
+  const CommandResult result = test.Run({"--launcher", "mpirun", "-np", "1", "/bin/true"});
   CheckOneLine(result, 69);
   CHECK_THAT(result.err, Contains("openmpi-bin"));
 }
@@ -253,9 +253,10 @@ TEST_CASE("--check-build lists the parts of dtrun and fails if no job can start"
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("[x] mpirun: /") && Contains("[x] dtrun_rank: /"));
   test.environment = {{"PATH", "/nonexistent"}};
-  const CommandResult broken = test.Run({"--check-build"});
+  const CommandResult broken = test.Run({"--launcher", "mpirun", "--check-build"});
   CHECK(broken.exit_code == 69);
   CHECK_THAT(broken.out, Contains("[ ] mpirun: mpirun was not found in PATH"));
+  CHECK(test.Run({"--check-build"}).exit_code == 0);
 }
 
 TEST_CASE("root gets a warning in one line and can turn it off") {

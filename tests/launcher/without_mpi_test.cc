@@ -75,7 +75,7 @@ TEST_CASE("a lost dtrun_local or connection is named and its event is not shown"
   CHECK(engine.Explain(9, {}).daemon == 0);
 }
 
-TEST_CASE("without mpirun a job with other hosts takes ssh and any other job stays with mpirun") {
+TEST_CASE("without mpirun a job takes local or ssh, unless it needs mpirun") {
   const testing::TemporaryFolder folder;
   EngineCall call = SixRanks();
   const auto choice = [&] { return ChooseLaunchEngine(call, folder.path()).name(); };
@@ -84,7 +84,7 @@ TEST_CASE("without mpirun a job with other hosts takes ssh and any other job sta
   CHECK(choice() == "mpirun");
   call.mpi_args = {};
   call.only_this_machine = true;
-  CHECK(choice() == "mpirun");
+  CHECK(choice() == "local");
   call.only_this_machine = false;
   folder.Write("mpirun", "#!/bin/sh\n", 0755);
   CHECK(choice() == "mpirun");
