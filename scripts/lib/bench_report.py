@@ -79,11 +79,11 @@ def versions():
     yield "commit " + (output_of("git", "rev-parse", "--short", "HEAD") or "unknown")
 
 
-def microseconds(row, name="time_us"):
+def microseconds(row):
     """The time of a row as text."""
-    if row is None or row[name] is None:
+    if row is None:
         return "-"
-    value = row[name]
+    value = row["time_us"]
     if value < 100:
         return f"{value:.3g}"
     return f"{round(value, 0 if value < 1000 else -1 if value < 100_000 else -3):,.0f}"
@@ -104,7 +104,7 @@ def table(rows):
             continue  # the plot shows it
         cases.setdefault((op, dtype), {}).setdefault(ranks, []).append((size, memory))
     columns = sorted({row["ranks"] for row in rows})
-    heads = ["operation", "bytes", *(f"{name}, {ranks}" for ranks in columns for name in LINES.values())]
+    heads = ["operation", "bytes", *(f"{memory}, {ranks}" for ranks in columns for memory in ("mapped", "private"))]
     yield "| " + " | ".join(heads) + " |"
     yield "|---" * len(heads) + "|"
     for (op, dtype), by_ranks in cases.items():
@@ -113,9 +113,8 @@ def table(rows):
             sizes, cells = [], []
             for ranks in columns:
                 size, memory = by_ranks[ranks][i] if i < len(by_ranks.get(ranks, [])) else (None, {})
-                mapped, private = memory.get("mapped"), memory.get("private")
                 sizes += [] if size is None else [f"{size:,}"]
-                cells += [ours(mapped), ours(private), microseconds(mapped or private, "mpi_time_us")]
+                cells += [ours(memory.get("mapped")), ours(memory.get("private"))]
             yield "| " + " | ".join([name, ", ".join(dict.fromkeys(sizes)), *cells]) + " |"
 
 
@@ -143,11 +142,9 @@ All instruction sets give the same bits. The cells are microseconds, with GB/s i
 HOW = """# Benchmarks
 
 Most programs time batches of dtrun and of its peer alternately in the same processes. A figure is the median over rounds of the
-slowest rank's time. If other processes use more than 5 % of the CPU, the program repeats the run. After three such runs the
-program prints `INVALID` and exits with code 1 (not `init_perf` and `overhead_perf`). Every program has `--help` and `--json
-FILE`.
-
-`scripts/bench` writes the first two sections of this page. The others are written by hand."""
+slowest rank's time. If other processes use more than 5 % of the CPU in three runs, the program prints `INVALID` and exits with
+code 1 (not `init_perf` and `overhead_perf`). Every program has `--help` and `--json FILE`. `scripts/bench` writes the first two
+sections of this page."""
 
 
 TABLE = """```
@@ -158,23 +155,20 @@ dtrun -np 2 ./all_reduce_perf --op all_to_all --dtype f32 --bytes 4096,1048576 -
 |---|---|
 | `op`, `dtype`, `ranks` | the operation; reductions are sums, roots are rank 0 |
 | `bytes` | the largest buffer of one rank |
-| `memory` | `mapped`: from `Communicator::Allocate`; `private`: any other memory. MPI's buffers are private. |
+| `memory` | `mapped`: from `Communicator::Allocate`; `private`: any other memory, such as MPI's buffers |
 | `time_us`, `mpi_time_us`, `ratio` | medians over at least 15 rounds; `ratio` is MPI's time over dtrun's |
-| `algbw_gbps` | bytes over time |
-| `memcpy_gbps` | speed at which one core copies |
-| `in_place_gbps` | speed at which all ranks together read and write when each adds two arrays into both, without waiting |
-| `isa` | instruction set of the sums |
-| `wrong` | elements with a wrong result; every element is checked |
+| `algbw_gbps`, `memcpy_gbps` | bytes over time; speed at which one core copies |
+| `in_place_gbps` | speed at which all ranks together read and write when each adds two arrays into both |
+| `isa`, `wrong` | instruction set of the sums; wrong elements of the result, all of which are checked |
 | `cache_line_ns` | time of a cache line between the cores of ranks 0 and 1, before and after the run |
 
 - `send_receive` sends to the next rank and receives from the previous rank.
-- MPI does not add 16-bit floats. `mpi_time_us` and `ratio` are null there.
+- MPI does not add 16-bit floats: `mpi_time_us` and `ratio` are null.
 - In a batch, MPI's small operations with a root overlap, because only some ranks wait in them.
 - If a host has more ranks than cores, dtrun sets `mpi_yield_when_idle 1` for MPI.
 
-The cells are microseconds, of f32 unless a row names another type, with `ratio` in parentheses: below 1, MPI is faster. Column
-heads end with the number of ranks. Each ratio uses the MPI time of its own rounds; the MPI columns show those beside mapped
-memory. The plot has more sizes of all_reduce."""
+The cells are microseconds of dtrun, of f32 unless a row names another type. Parentheses hold `ratio`: MPI takes so many times
+as long, and below 1, MPI is faster. Column heads end with the number of ranks. The plot has more sizes of all_reduce."""
 
 
 def page(rows, by_isa, overhead, command, plot):
