@@ -49,17 +49,12 @@ TEST_CASE("the checkpoint example resumes with another number of ranks") {
   CHECK(train("2", "0") == "begins after step 40\n");
 }
 
-TEST_CASE("the named queue works in C and in Python with ctypes alone") {
+TEST_CASE("the example of the named queue runs alone and as a job") {
   CHECK(
       Alone("examples/named_queue") == "1 ranks: weight 0, bias 1, 1 rows, the last from rank 0\n");
   CHECK(
       AsJob(3, "examples/named_queue") ==
       "3 ranks: weight 3, bias 3, 6 rows, the last from rank 2\n");
-  const CommandResult result = Run(Command{
-      .argv = {"launcher/dtrun", "--tag", "none", "-np", "2", "python3", "examples/named_queue.py"},
-      .environment = {{"DTRUN_LIBRARY", "runtime/libdtrun.so.0"}}});
-  CHECK(result.err.empty());
-  CHECK(result.out == "2 ranks: weight [0.5], bias [1.0, 2.0], rows [0.0, 1.0, 1.0]\n");
 }
 
 TEST_CASE("the MPI example trains alone and under dtrun and under plain mpirun") {

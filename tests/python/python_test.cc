@@ -1,0 +1,171 @@
+// The Python package on real ranks, with Debian's Python and, if torchrun is in PATH, with the
+// PyTorch of that.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/text.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+using dtrun::base::Split;
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+using dtrun::testing::Run;
+using dtrun::testing::TemporaryFolder;
+using Words = std::vector<std::string>;
+
+constexpr char kDebians[] = "/usr/bin/python3";
+
+// Whether `python` lacks the package. If so, prints the line that counts the test as skipped.
+bool Lacks(const std::string& python, const std::string& package) {
+  if (Run({{python, "-c", "import " + package}}).exit_code == 0) return false;
+  std::printf("SKIPPED: %s has no package %s\n", python.c_str(), package.c_str());
+  return true;
+}
+
+// The Python beside the first torchrun in PATH; "" without one.
+std::string PythonOfTorchrun() {
+  const CommandResult found = Run({{"sh", "-c", "command -v torchrun"}});
+  if (found.exit_code != 0) return "";
+  return fs::path(found.out.substr(0, found.out.find('\n'))).parent_path() / "python3";
+}
+
+// Runs a program of this folder as a job.
+CommandResult RunJob(
+    const Words& options, const std::string& python, const std::string& program,
+    const std::string& victim = "", const std::string& folder = ".") {
+  const std::string here = fs::current_path();
+  Command command{.argv = {"sh", "-c", "cd \"$0\" && exec \"$@\"", folder}};
+  command.argv.insert(command.argv.end(), {here + "/launcher/dtrun", "--tag", "none"});
+  command.argv.insert(command.argv.end(), options.begin(), options.end());
+  command.argv.insert(command.argv.end(), {python, fs::path(here + "/tests/python") / program});
+  command.environment = {
+      {"DTRUN_LIBRARY", here + "/runtime/libdtrun.so.0"},
+      {"PYTHONPATH", here + "/python"},
+      {"PYTHONDONTWRITEBYTECODE", "1"},
+      {"VICTIM", victim}};
+  return Run(command);
+}
+
+void CheckCases(
+    const std::string& python, const std::string& program, int ranks, const std::string& launcher,
+    int cases) {
+  const CommandResult result =
+      RunJob({"--launcher", launcher, "-np", std::to_string(ranks)}, python, program);
+  CAPTURE(python, ranks, launcher, result.err, result.out);
+  CHECK(result.exit_code == 0);
+  const Words lines = Split(result.out, '\n');
+  CHECK(std::count(lines.begin(), lines.end(), std::to_string(cases) + " cases passed") == ranks);
+}
+
+TEST_CASE("collectives on NumPy arrays give the right values and errors on 1 to 4 ranks") {
+  if (Lacks(kDebians, "numpy")) return;
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    CheckCases(kDebians, "numpy_cases.py", ranks, "local", 18);
+  CheckCases(kDebians, "numpy_cases.py", 2, "mpirun", 18);
+}
+
+TEST_CASE("what Horovod's users rely on works with Debian's PyTorch on 1 to 4 ranks") {
+  if (Lacks(kDebians, "torch")) return;
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    CheckCases(kDebians, "torch_cases.py", ranks, "local", 34);
+}
+
+TEST_CASE("what Horovod's users rely on works with the PyTorch of torchrun") {
+  const std::string python = PythonOfTorchrun();
+  if (python.empty()) {
+    std::printf("SKIPPED: torchrun is not in PATH\n");
+    return;
+  }
+  if (Lacks(python, "torch")) return;
+  for (int ranks = 2; ranks <= 3; ++ranks) CheckCases(python, "torch_cases.py", ranks, "local", 34);
+}
+
+TEST_CASE("a training loses a rank and ends with the parameters of an undisturbed one") {
+  if (Lacks(kDebians, "torch")) return;
+  const auto end = [](const std::string& victim) {
+    const TemporaryFolder folder;
+    const CommandResult result = RunJob(
+        {"--restarts", "2", "-np", "3"}, kDebians, "elastic_training.py", victim, folder.path());
+    CAPTURE(victim, result.err, result.out);
+    CHECK(result.exit_code == 0);
+    const std::string calls = victim.empty() ? "[0]" : "[0, 20]";
+    CHECK_THAT(result.out, Contains("called at " + calls + ", sum "));
+    if (!victim.empty()) CHECK_THAT(result.out, Contains("called at [20], sum "));
+    Words sums;
+    for (const std::string& line : Split(result.out, '\n'))
+      if (!line.empty()) sums.push_back(line.substr(line.find("sum ")));
+    CHECK(sums.size() == 3);
+    CHECK(std::equal(sums.begin() + 1, sums.end(), sums.begin()));
+    return sums.front();
+  };
+  const std::string undisturbed = end("");
+  CHECK(end("0") == undisturbed);
+  CHECK(end("2") == undisturbed);
+}
+
+// The blocks of Python on the page, in order.
+Words BlocksOfPage() {
+  const std::string page = dtrun::testing::ReadText("docs/guides/python.md"), begin = "```python\n";
+  Words blocks;
+  for (size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
+    at += begin.size();
+    blocks.push_back(page.substr(at, page.find("```\n", at) - at));
+  }
+  return blocks;
+}
+
+TEST_CASE("the programs of the page run") {
+  if (Lacks(kDebians, "torch")) return;
+  const Words blocks = BlocksOfPage();
+  REQUIRE(blocks.size() == 2);
+  const Words shown = {
+      "2 ranks, loss below 0.2: True\n", "[0.5 0.5 0.5] (3, 2)\n[0.5 0.5 0.5] (3, 2)\n"};
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const TemporaryFolder folder;
+    const std::string program = folder.Write("train.py", blocks[i]);
+    const CommandResult result = RunJob({"--launcher", "local", "-np", "2"}, kDebians, program);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 0);
+    CHECK(result.out == shown[i]);
+  }
+}
+
+TEST_CASE("a rank that ends by an exception ends the job with its traceback") {
+  const TemporaryFolder folder;
+  folder.Write(
+      "program.py",
+      "import dtrun\ndtrun.init()\nif dtrun.rank() == 1: raise KeyError('x')\n"
+      "import time\ntime.sleep(60)\n");
+  const CommandResult result =
+      RunJob({"--launcher", "local", "-np", "2"}, kDebians, folder.path() + "/program.py");
+  CAPTURE(result.out);
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(
+      result.err,
+      Contains("KeyError: 'x'") && Contains("dtrun: rank 1 on localhost exited with code 1\n"));
+}
+
+TEST_CASE("a missing library is named with what to do") {
+  Command command{.argv = {kDebians, "-c", "import dtrun"}};
+  command.environment = {
+      {"DTRUN_LIBRARY", "/nonexistent/libdtrun.so.0"},
+      {"PYTHONPATH", "python"},
+      {"PYTHONDONTWRITEBYTECODE", "1"}};
+  const CommandResult result = Run(command);
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(
+      result.err, Contains("ImportError: /nonexistent/libdtrun.so.0 cannot be loaded: ") &&
+                      Contains("DTRUN_LIBRARY"));
+}
+
+}  // namespace
