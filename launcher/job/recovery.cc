@@ -30,6 +30,8 @@
 
 #include "launcher/job/recovery.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <utility>
@@ -137,7 +139,7 @@ Recovery::Orders Recovery::Update(const std::vector<ExitRecord>& records, int64_
   }
   for (const ExitRecord& record : members)
     if (IsNew(record)) lost.push_back(record);
-  if (limits_.all_together && AwaitsSuspect(lost, now_ns)) return orders;
+  if (limits_.all_together && AwaitsCause(lost, now_ns)) return orders;
   if (limits_.all_together) orders.end = LeftBefore(lost, members);
   if (limits_.all_together) lost = Causes(lost);
   if (recovering_ && !limits_.all_together && WorkIsDone(members))
@@ -184,14 +186,17 @@ ExitRecord Recovery::FirstOf(const std::vector<ExitRecord>& lost) const {
   return first;
 }
 
-// The end of the suspect comes from another host, later than those of its victims on this one.
-bool Recovery::AwaitsSuspect(const std::vector<ExitRecord>& lost, int64_t now_ns) const {
+// The engine ends the other ranks on this host, some with SIGTERM. The end that it has reacted to
+// may come later, from another host.
+bool Recovery::AwaitsCause(const std::vector<ExitRecord>& lost, int64_t now_ns) const {
   constexpr int64_t kPatience = 500'000'000;
-  if (lost.empty() || is_stopping_ || !places_.IsMember(suspect_)) return false;
+  if (lost.empty() || is_stopping_) return false;
   const ExitRecord first = FirstCause(lost);
+  if (now_ns - first.time_ns >= kPatience) return false;
+  if (first.end == RankEnd::kSignaled && first.value == SIGTERM && !first.alone) return true;
   const bool has_come = std::any_of(
       lost.begin(), lost.end(), [this](const auto& record) { return record.rank == suspect_; });
-  return !has_come && IsGone(first) && now_ns - first.time_ns < kPatience;
+  return places_.IsMember(suspect_) && !has_come && IsGone(first);
 }
 
 // The ends that are losses. The engine ends the other ranks.

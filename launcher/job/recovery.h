@@ -95,7 +95,7 @@ class Recovery {
   };
 
   bool IsNew(const ExitRecord& record);
-  bool AwaitsSuspect(const std::vector<ExitRecord>& lost, int64_t now_ns) const;
+  bool AwaitsCause(const std::vector<ExitRecord>& lost, int64_t now_ns) const;
   ExitRecord FirstOf(const std::vector<ExitRecord>& lost) const;
   std::vector<ExitRecord> Causes(const std::vector<ExitRecord>& lost);
   std::optional<Verdict> LeftBefore(

@@ -419,6 +419,28 @@ TEST_CASE("of several wrappers that are gone, the one that the engine saw first 
   CHECK(recovery.losses()[0].ranks == std::vector<int>{2});
 }
 
+TEST_CASE("a rank that the engine has ended with SIGTERM is not the lost one") {
+  Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
+  ExitRecord ended = LostAt(0, 1010);
+  ended.value = SIGTERM;
+  // The end of rank 2 comes from another host.
+  CHECK(recovery.Update({ended, Working(1), Working(2)}, 1015 * kMillisecond).lines.empty());
+  const auto lost = recovery.Update({ended, Working(1), LostAt(2, 1000)}, 1100 * kMillisecond);
+  REQUIRE(lost.lines.size() == 1);
+  CHECK(lost.lines[0].find("rank 2 on h2 was killed by SIGKILL") == 0);
+}
+
+TEST_CASE("a rank that somebody has ended with SIGTERM is the lost one a little later") {
+  Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
+  ExitRecord ended = LostAt(0, 1000);
+  ended.value = SIGTERM;
+  CHECK(recovery.Update({ended, Working(1), Working(2)}, 1400 * kMillisecond).lines.empty());
+  const auto lost = recovery.Update({ended, Working(1), Working(2)}, 1500 * kMillisecond);
+  REQUIRE(lost.lines.size() == 1);
+  CHECK(lost.lines[0].find("rank 0 on h1 was killed by SIGTERM") == 0);
+  CHECK(lost.stop);
+}
+
 TEST_CASE("ranks that may have just started are heard of before the job starts again") {
   Recovery recovery({.restarts = 1, .all_together = true}, {{"h1", 2}});
   CHECK(recovery.Update({EndedAt(1, 3, 1000)}, 1005 * kMillisecond).stop);
