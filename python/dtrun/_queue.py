@@ -1,7 +1,8 @@
 """Submissions to the queue of named tensors, for any kind of array.
 
-An array is a view: where it lies and what it is. The modules for NumPy and PyTorch make views and take results. Descriptors of a
-name that was used before are kept and only brought up to date: a training step submits the same tensors again and again.
+The modules for NumPy and PyTorch say what an array is: view() returns where it lies and its shape, state() what must be the same for
+the view to be the same. Descriptors of a name that was used before are kept, and only views that have changed are made again: a
+training step submits the same tensors again and again.
 """
 import collections
 import ctypes as c
@@ -101,10 +102,8 @@ class Plan:
             slot.name = name
         self.operation = Operation(c.sizeof(Operation))
 
-    def describe(self, index, view, output, splits):
-        told = (view, output, splits)
-        if self.known[index] == told:
-            return
+    def describe(self, index, told, view, output, splits):
+        """Makes descriptor `index` that of `view`. `told` is the state of the array and of its output."""
         self.known[index] = None
         slot = self.slots[index]
         shape = (c.c_uint64 * len(view.shape))(*view.shape)
@@ -124,38 +123,50 @@ def _fill(buffer, view):
     buffer.data, buffer.count, buffer.dtype, buffer.device, buffer.stream = view[:5]
 
 
-def submit(kind, name, process_set, views, outputs=None, *, op=_abi.SUM, root=0, before=1.0, after=1.0, splits=None,
-           inputs=None, results=None, finish=None):
-    """Submits views under `name`: several are a group, all of which are done or have failed.
+class Arrays:
+    """Arrays of a module: `view` and `state` are functions of one array."""
 
-    `outputs` are the places of results, None for the default of the operation. `inputs` owns the memory of the views. Work.wait
-    returns `results`, or what `finish` makes from the work.
+    def __init__(self, view, state):
+        self.view, self.state = view, state
+
+
+def submit(kind, name, process_set, arrays, inputs, outputs=None, *, op=_abi.SUM, root=0, before=1.0, after=1.0, splits=None,
+           results=None, finish=None):
+    """Submits a list of arrays under `name`: several are a group, all of which are done or have failed.
+
+    `outputs` are the places of results, None for the default of the operation. Work.wait returns `results`, or what `finish` makes
+    from the work.
     """
     here = job()
     if process_set.process_set_id is None:
         raise ValueError(f"{process_set}: the process set is not registered; pass it to init or to add_process_set")
     if name is None:
         names = [here.next_name(_KINDS[kind], process_set.process_set_id)]
-        if len(views) > 1:
-            names = [f"{names[0]}.{i}" for i in range(len(views))]
+        if len(inputs) > 1:
+            names = [f"{names[0]}.{i}" for i in range(len(inputs))]
         key, plan = None, Plan(names)
     else:
-        key = (kind, name, len(views), process_set.process_set_id)
+        key = (kind, name, len(inputs), process_set.process_set_id)
         plan = here.plans.pop(key, None)  # a thread has it for itself
         if plan is None:
-            plan = Plan([name] if len(views) == 1 else [f"{name}.{i}" for i in range(len(views))])
-    for i, view in enumerate(views):
-        plan.describe(i, view, None if outputs is None else outputs[i], splits)
+            plan = Plan([name] if len(inputs) == 1 else [f"{name}.{i}" for i in range(len(inputs))])
+    state, known = arrays.state, plan.known
+    for i, array in enumerate(inputs):
+        told = state(array) if outputs is None else (state(array), state(outputs[i]))
+        if splits is not None:
+            told = (told, splits)
+        if known[i] != told:
+            plan.describe(i, told, arrays.view(array), None if outputs is None else arrays.view(outputs[i]), splits)
     operation = plan.operation
     operation.kind, operation.reduce_op, operation.root, operation.set = kind, op, root, process_set.process_set_id
     operation.before, operation.after = before, after
     handle = c.c_void_p()
-    error = _submit(here.queue, c.byref(operation), plan.array, len(views), c.byref(handle))
+    error = _submit(here.queue, c.byref(operation), plan.array, len(inputs), c.byref(handle))
     if error is not None:
         fail(error)
     if key is not None and len(here.plans) < _MAX_PLANS:
         here.plans[key] = plan
-    return Work(handle, inputs, results, finish)
+    return Work(handle, (inputs, outputs), results, finish)
 
 
 def check_splits(splits, process_set):

@@ -32,6 +32,9 @@ def _view(array):
     return View(array.ctypes.data, array.size, number, -1, None, array.shape)
 
 
+_ARRAYS = _queue.Arrays(_view, lambda array: (array.ctypes.data, array.dtype, array.shape))
+
+
 def _input(array):
     return np.asarray(array, order="C")
 
@@ -62,14 +65,14 @@ def all_reduce(array, op=AVERAGE, name=None, out=None, before=1.0, after=1.0, pr
     """The reduction of the arrays of all ranks. Inputs are multiplied by `before`, the result by `after`."""
     array = _input(array)
     out = _output(out, array.shape, array.dtype)
-    return _begin(_queue.submit(_abi.ALL_REDUCE, name, process_set, [_view(array)], [_view(out)], op=op, before=before, after=after,
-                                inputs=array, results=out), asynchronous)
+    return _begin(_queue.submit(_abi.ALL_REDUCE, name, process_set, _ARRAYS, [array], [out], op=op, before=before, after=after,
+                                results=out), asynchronous)
 
 
 def all_gather(array, name=None, process_set=global_process_set, asynchronous=False):
     """The arrays of all ranks in rank order, along the first dimension, which may differ between ranks."""
     array = _input(array)
-    return _begin(_queue.submit(_abi.ALL_GATHER, name, process_set, [_view(array)], inputs=array,
+    return _begin(_queue.submit(_abi.ALL_GATHER, name, process_set, _ARRAYS, [array],
                                 finish=lambda work: _array(work, 0, array.dtype)), asynchronous)
 
 
@@ -77,7 +80,7 @@ def broadcast(array, root=0, name=None, out=None, process_set=global_process_set
     """The array of rank `root`, a rank of the job. All ranks pass the same shape."""
     array = _input(array)
     out = _output(out, array.shape, array.dtype)
-    return _begin(_queue.submit(_abi.BROADCAST, name, process_set, [_view(array)], [_view(out)], root=root, inputs=array, results=out),
+    return _begin(_queue.submit(_abi.BROADCAST, name, process_set, _ARRAYS, [array], [out], root=root, results=out),
                   asynchronous)
 
 
@@ -88,15 +91,15 @@ def all_to_all(array, splits=None, name=None, process_set=global_process_set, as
     def finish(work):
         return _array(work, 0, array.dtype), np.array(work.received_splits(0, process_set.size()), np.int64)
 
-    return _begin(_queue.submit(_abi.ALL_TO_ALL, name, process_set, [_view(array)], inputs=array, finish=finish,
+    return _begin(_queue.submit(_abi.ALL_TO_ALL, name, process_set, _ARRAYS, [array], finish=finish,
                                 splits=None if splits is None else _queue.check_splits(splits, process_set)), asynchronous)
 
 
 def reduce_scatter(array, op=AVERAGE, name=None, before=1.0, after=1.0, process_set=global_process_set, asynchronous=False):
     """This rank's rows of the reduction: the first rows % p of p ranks get one row more."""
     array = _input(array)
-    return _begin(_queue.submit(_abi.REDUCE_SCATTER, name, process_set, [_view(array)], op=op, before=before, after=after,
-                                inputs=array, finish=lambda work: _array(work, 0, array.dtype)), asynchronous)
+    return _begin(_queue.submit(_abi.REDUCE_SCATTER, name, process_set, _ARRAYS, [array], op=op, before=before, after=after,
+                                finish=lambda work: _array(work, 0, array.dtype)), asynchronous)
 
 
 def barrier(process_set=global_process_set):

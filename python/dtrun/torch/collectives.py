@@ -26,8 +26,6 @@ def _view(tensor):
     number = _TYPES.get(tensor.dtype)
     if number is None:
         raise ValueError(f"{tensor.dtype} has no counterpart in dtrun")
-    if tensor.layout != torch.strided:
-        raise ValueError(f"the tensor has layout {tensor.layout}; expected a dense one, or sparse_allreduce_async")
     if not tensor.is_contiguous():
         raise ValueError(f"the tensor of shape {list(tensor.shape)} is not contiguous; call contiguous() first")
     if tensor.is_cuda:
@@ -36,8 +34,15 @@ def _view(tensor):
     return View(tensor.data_ptr(), tensor.numel(), number, -1, None, tensor.shape)
 
 
-def _views(tensors):
-    return [_view(tensor) for tensor in tensors]
+def _state(tensor):
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"the tensor has layout {tensor.layout}; expected a dense one, or sparse_allreduce_async")
+    if tensor.is_cuda:
+        return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), torch.cuda.current_stream(tensor.device).cuda_stream
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.is_contiguous()
+
+
+_TENSORS = _queue.Arrays(_view, _state)
 
 
 # The memory of a work as a tensor, which keeps the work, on the device of the input.
@@ -65,8 +70,7 @@ def _each_contiguous(tensors):
 
 def _reduce(tensors, outputs, single, name, op, average, before, after, process_set):
     op = _operation(op, average)
-    return _queue.submit(_abi.ALL_REDUCE, name, process_set, _views(tensors), outputs if outputs is None else _views(outputs), op=op,
-                         before=before, after=after, inputs=tensors,
+    return _queue.submit(_abi.ALL_REDUCE, name, process_set, _TENSORS, tensors, outputs, op=op, before=before, after=after,
                          results=(outputs or tensors)[0] if single else (outputs or tensors))
 
 
@@ -158,7 +162,7 @@ def _gather(tensors, single, name, process_set):
         received = [_received(work, i, tensor) for i, tensor in enumerate(tensors)]
         return received[0] if single else received
 
-    return _queue.submit(_abi.ALL_GATHER, name, process_set, _views(tensors), inputs=tensors, finish=finish)
+    return _queue.submit(_abi.ALL_GATHER, name, process_set, _TENSORS, tensors, finish=finish)
 
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
@@ -202,13 +206,12 @@ class _AllGather(torch.autograd.Function):
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
     """Starts the broadcast of the tensor of rank `root_rank`, a rank of the job, into a new tensor."""
     output = torch.empty_like(tensor)
-    return _queue.submit(_abi.BROADCAST, name, process_set, [_view(tensor)], [_view(output)], root=root_rank, inputs=tensor,
-                         results=output)
+    return _queue.submit(_abi.BROADCAST, name, process_set, _TENSORS, [tensor], [output], root=root_rank, results=output)
 
 
 def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
     """Starts the broadcast of the tensor of rank `root_rank`, in place."""
-    return _queue.submit(_abi.BROADCAST, name, process_set, [_view(tensor)], root=root_rank, inputs=tensor, results=tensor)
+    return _queue.submit(_abi.BROADCAST, name, process_set, _TENSORS, [tensor], root=root_rank, results=tensor)
 
 
 def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
@@ -251,7 +254,7 @@ def alltoall_async(tensor, splits=None, name=None, process_set=global_process_se
             return received
         return received, torch.tensor(work.received_splits(0, process_set.size()), dtype=splits.dtype, device=splits.device)
 
-    return _queue.submit(_abi.ALL_TO_ALL, name, process_set, [_view(tensor)], inputs=tensor, splits=told, finish=finish)
+    return _queue.submit(_abi.ALL_TO_ALL, name, process_set, _TENSORS, [tensor], splits=told, finish=finish)
 
 
 def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
@@ -286,8 +289,7 @@ def _scatter(tensors, single, name, op, before, after, process_set):
         received = [_received(work, i, tensor) for i, tensor in enumerate(tensors)]
         return received[0] if single else received
 
-    return _queue.submit(_abi.REDUCE_SCATTER, name, process_set, _views(tensors), op=op, before=before, after=after, inputs=tensors,
-                         finish=finish)
+    return _queue.submit(_abi.REDUCE_SCATTER, name, process_set, _TENSORS, tensors, op=op, before=before, after=after, finish=finish)
 
 
 def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
