@@ -462,9 +462,14 @@ class Job {
 
   // Reports are never to be read without it.
   void SayInjected() const {
-    const size_t count = story_.injected.size();
-    if (count > 0)
-      Say(Text(count, count == 1 ? " fault was" : " faults were", " made on purpose (--inject)"));
+    const size_t made = story_.injected.size(), planned = plan_.faults.size();
+    if (planned == 0) return;
+    if (made == 0) return Say("no fault was made on purpose (--inject): the job ended before");
+    if (made < planned)
+      return Say(Text(
+          made, " of ", planned,
+          " faults were made on purpose (--inject): the job ended before the others"));
+    Say(Text(made, made == 1 ? " fault was" : " faults were", " made on purpose (--inject)"));
   }
 
   Verdict Judge() const {

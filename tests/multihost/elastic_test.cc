@@ -183,7 +183,7 @@ TEST_CASE("a training of mpirun that loses ranks of two hosts has the digest of 
     words.insert(words.end(), options.begin(), options.end());
     words.insert(
         words.end(), {"models/cnn_fmnist", "--deterministic", "--global-batch-size", "32",
-                      "--max-steps", "150", "--epochs", "2", "--steps-per-epoch", "100",
+                      "--max-steps", "400", "--epochs", "4", "--steps-per-epoch", "100",
                       "--verbose", "0", "--json", folder.path() + "/result"});
     const CommandResult result = Run(OnHosts(words));
     CAPTURE(result.out, result.err);

@@ -129,6 +129,13 @@ TEST_CASE("faults on purpose are made at their step, and every report says so") 
   CHECK(report.at("losses").size() == 1);
 }
 
+TEST_CASE("faults for which a job is too short are counted at its end") {
+  ElasticJob job(20, {"--inject", "kill rank 1 at step 50; kill rank 0 at 900s"});
+  const CommandResult result = job.Wait();
+  CHECK(result.exit_code == 0);
+  CHECK(result.err == "dtrun: no fault was made on purpose (--inject): the job ended before\n");
+}
+
 TEST_CASE("without restarts left, a job goes on with fewer ranks and the same result") {
   const std::string launcher = GENERATE("local", "mpirun");
   CAPTURE(launcher);
