@@ -167,6 +167,23 @@ def restart():
     init(**_last_init)
 
 
+def keeps_state():
+    """Whether this rank keeps the state of its training in the host's memory: a loss ends all processes of the job."""
+    return bool(library.dtrun_context_keeps_state(job().context))
+
+
+def keep_state(name, step, state):
+    """Keeps bytes, the state after `step` steps, for the processes that take the place of this one after a loss."""
+    check(library.dtrun_keep_state(job().context, name.encode(), step, state, len(state)))
+
+
+def load_state(name):
+    """The steps and the bytes that an earlier process of this host has kept. (0, b"") if there are none."""
+    step, state, size = c.c_uint64(), c.c_void_p(), c.c_size_t()
+    check(library.dtrun_load_state(job().context, name.encode(), c.byref(step), c.byref(state), c.byref(size)))
+    return (step.value, c.string_at(state, size.value)) if state.value else (0, b"")
+
+
 def is_initialized():
     """Whether init was called, and shutdown not since."""
     return _job is not None

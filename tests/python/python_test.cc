@@ -113,6 +113,22 @@ TEST_CASE("a training loses a rank and ends with the parameters of an undisturbe
   CHECK(end("2") == undisturbed);
 }
 
+TEST_CASE("a training that mpirun starts again takes its last commit from the host's memory") {
+  if (Lacks(kDebians, "torch")) return;
+  const auto train = [](const std::string& victim) {
+    const TemporaryFolder folder;
+    const CommandResult result = RunJob(
+        {"--launcher", "mpirun", "--restarts", "2", "-np", "3"}, kDebians, "elastic_training.py",
+        victim, folder.path());
+    CAPTURE(victim, result.err, result.out);
+    CHECK(result.exit_code == 0);
+    CHECK_THAT(
+        result.out, Contains(victim.empty() ? "called at [0], sum " : "called at [20], sum "));
+    return result.out.substr(result.out.find("sum "), 12);
+  };
+  CHECK(train("1") == train(""));
+}
+
 // The blocks of Python on the page, in order.
 Words BlocksOfPage() {
   const std::string page = dtrun::testing::ReadText("docs/guides/python.md"), begin = "```python\n";

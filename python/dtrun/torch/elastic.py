@@ -9,10 +9,13 @@
     train(dtrun.torch.elastic.TorchState(model, optimizer, epoch=0))
 
 Start it with `dtrun --restarts N` (docs/guides/elastic.md). When a rank is lost, the other processes stay: they go back to their last
-commit, wait for the new ranks, give them the state of the rank with the most commits, and call the function again.
+commit, wait for the new ranks, give them the state of the rank with the most commits, and call the function again. mpirun ends all
+processes: the first of each host then takes the last commit from the host's memory.
 """
 import copy
 import functools
+import inspect
+import io
 import random
 
 import torch
@@ -20,6 +23,9 @@ import torch
 from .. import _job
 from .._abi import Error
 from . import broadcasts, collectives
+
+
+_NAME = "elastic.state"
 
 
 class State:
@@ -43,6 +49,24 @@ class State:
         """Keeps the present values in memory, for the next loss."""
         self.save()
         self._commits += 1
+        if _job.keeps_state():
+            _job.keep_state(_NAME, self._commits, self._bytes())
+
+    # If a loss has ended all processes (mpirun), the values that an earlier process of this host has kept.
+    def _load_kept(self):
+        if not _job.keeps_state():
+            return
+        commits, state = _job.load_state(_NAME)
+        if commits > self._commits:
+            self._take_bytes(state)
+            self._commits = commits
+            self.restore()
+
+    def _bytes(self):
+        raise NotImplementedError
+
+    def _take_bytes(self, state):
+        raise NotImplementedError
 
     def check_host_updates(self):
         """Does nothing: when ranks come, the collective that runs at that moment ends with an error, and run() goes on with them."""
@@ -90,6 +114,22 @@ class ObjectState(State):
         self._sync(self._root())
         self.save()
 
+    # What restore() needs.
+    def _kept_values(self):
+        return {"values": self._kept}
+
+    def _bytes(self):
+        stream = io.BytesIO()
+        torch.save(self._kept_values(), stream)
+        return stream.getvalue()
+
+    def _take_bytes(self, state):
+        told = {} if "weights_only" not in inspect.signature(torch.load).parameters else {"weights_only": False}
+        self._take_values(torch.load(io.BytesIO(state), **told))
+
+    def _take_values(self, values):
+        self._kept = values["values"]
+
     def _sync(self, root):
         if self._names:
             values = broadcasts.broadcast_object({name: getattr(self, name) for name in self._names}, root, "elastic.values")
@@ -122,6 +162,13 @@ class TorchState(ObjectState):
         super().restore()
         for name, part in self._parts.items():
             part.load_state_dict(copy.deepcopy(self._kept_parts[name]))
+
+    def _kept_values(self):
+        return {**super()._kept_values(), "parts": self._kept_parts}
+
+    def _take_values(self, values):
+        super()._take_values(values)
+        self._kept_parts = values["parts"]
 
     def reset(self):
         for part in self._parts.values():
@@ -202,6 +249,7 @@ def run(function):
                 if not _job.is_initialized():
                     _job.restart()
                     state.on_reset()
+                state._load_kept()
                 state.sync()
                 return function(state, *arguments, **named)
             except Error as error:
