@@ -7,17 +7,12 @@ import cases
 import dtrun
 import dtrun.numpy as collectives
 
-RANK, SIZE = None, None
+dtrun.init()
+RANK, SIZE = dtrun.rank(), dtrun.size()
 TYPES = [np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64, np.float16, np.float32, np.float64]
 
 
-def places():
-    global RANK, SIZE
-    RANK, SIZE = dtrun.rank(), dtrun.size()
-
-
 def test_a_rank_knows_its_place():
-    places()
     assert 0 <= RANK < SIZE and dtrun.local_rank() == RANK and dtrun.local_size() == SIZE
     assert dtrun.cross_rank() == 0 and dtrun.cross_size() == 1 and dtrun.is_homogeneous()
     assert dtrun.option("backend") == "auto" and dtrun.option("no such option") is None
