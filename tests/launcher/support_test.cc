@@ -7,8 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "launcher/agent/left_overs.h"
-#include "launcher/agent/rank_view.h"
+#include "launcher/agent/host_ranks.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/quoting.h"
