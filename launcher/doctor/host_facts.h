@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/networks/network_interfaces.h"
+#include "launcher/networks/network_survey.h"
 
 namespace dtrun::launcher {
 

@@ -15,7 +15,6 @@
 #include <optional>
 
 #include "base/text.h"
-#include "launcher/networks/network_interfaces.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/quoting.h"
 

@@ -4,18 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/networks/network_interfaces.h"
+#include "launcher/networks/network_survey.h"
 
 namespace dtrun::launcher {
-
-/// The networks of one host of a job.
-struct HostNetworks {
-  std::string host;
-  std::vector<Interface> interfaces;
-  /// For each host of the job, the address from which this host's kernel sends packets to that
-  /// host; "": the host itself, or not known.
-  std::vector<std::string> sources;
-};
 
 /// The networks that Open MPI is to use, with the reasons.
 struct NetworkChoice {

@@ -6,7 +6,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "launcher/networks/network_interfaces.h"
 #include "launcher/networks/network_survey.h"
 #include "launcher/support/launch_error.h"
 #include "tests/support/subprocess.h"
