@@ -1,14 +1,21 @@
 #ifndef DTRUN_LAUNCHER_DOCTOR_HOST_FACTS_H_
 #define DTRUN_LAUNCHER_DOCTOR_HOST_FACTS_H_
 
+#include <sys/types.h>
+
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/networks/network_survey.h"
 
 namespace dtrun::launcher {
+
+// ---- The probe of a host ------------------------------------------------------------------------
 
 /// dtrun's request to the probe of a host.
 struct ProbeRequest {
@@ -87,6 +94,8 @@ inline constexpr char kProbeGreeting[] = "dtrun_probe";
 /// clock follows, in nanoseconds since 1970. The third line holds the facts as JSON.
 inline constexpr char kProbeClock[] = "clock";
 
+// ---- Shared libraries ---------------------------------------------------------------------------
+
 /// The shared libraries that `file` needs and this host lacks, looked up with LD_LIBRARY_PATH set
 /// to `library_path`. No code of the file runs, because the loader of this program lists the
 /// libraries. None if the file is not a dynamically linked 64-bit ELF file, or if it names another
@@ -96,6 +105,56 @@ std::vector<std::string> MissingLibraries(const std::string& file, const std::st
 /// The missing libraries in the list that the loader prints for a file.
 ///   "  libx.so.1 => not found"  ->  {"libx.so.1"}
 std::vector<std::string> MissingIn(const std::string& listing);
+
+// ---- Child processes ----------------------------------------------------------------------------
+
+/// A child process that exchanges lines of text with this process. The child dies with the thread
+/// that created it; the destructor kills it. One thread at a time.
+class Child {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `words[0]` is looked up in PATH. `variables` are added to this process's environment and
+  /// replace variables of the same name. A program that cannot be started prints the reason to
+  /// stderr and exits with 127. Throws LaunchError kInternal if no process or pipe can be made.
+  explicit Child(
+      const std::vector<std::string>& words,
+      const std::vector<std::pair<std::string, std::string>>& variables = {});
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  /// Never blocks: text that the child's stdin does not take at once is lost.
+  void Write(const std::string& text);
+  /// The next line of the child's stdout, without the newline. At `deadline` or at the end of
+  /// stdout: the unfinished line, or nullopt if there is none. Also nullopt if a line is longer
+  /// than 1 MiB.
+  std::optional<std::string> ReadLine(Clock::time_point deadline);
+  /// Closes the child's stdin, reads the remaining output and waits for the end. Returns the exit
+  /// code, or 128 + signal; nullopt: the child still runs at `deadline`.
+  std::optional<int> Wait(Clock::time_point deadline);
+
+  /// The last 4 KiB of the child's stderr so far.
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  bool ReadSome(Clock::time_point deadline);
+
+  pid_t process_ = -1;
+  int in_ = -1, out_ = -1, err_ = -1;
+  int end_ = -1;  // pidfd
+  std::string line_, complaint_;
+};
+
+/// The output and the end of a program.
+struct Said {
+  std::string out, err;
+  std::optional<int> exit_code;  ///< nullopt: it was killed at the deadline
+};
+/// Runs a program to its end, or kills it at `deadline`.
+Said RunToEnd(
+    const std::vector<std::string>& words, Child::Clock::time_point deadline,
+    const std::vector<std::pair<std::string, std::string>>& variables = {});
 
 }  // namespace dtrun::launcher
 

@@ -18,7 +18,7 @@
 
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/doctor/child.h"
+#include "launcher/doctor/host_facts.h"
 #include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
