@@ -39,7 +39,6 @@
 #include "launcher/engines/executables.h"
 #include "launcher/engines/mpirun.h"
 #include "launcher/networks/network_survey.h"
-#include "launcher/protocol/agent_connection.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/job_folder.h"

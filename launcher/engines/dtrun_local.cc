@@ -42,7 +42,6 @@
 
 #include "base/launch_env.h"
 #include "base/text.h"
-#include "launcher/protocol/agent_connection.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/support/environment.h"
 #include "launcher/support/host_system.h"

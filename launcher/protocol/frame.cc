@@ -1,7 +1,17 @@
 #include "launcher/protocol/frame.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
 #include "launcher/support/launch_error.h"
@@ -9,6 +19,8 @@
 
 namespace dtrun::launcher {
 namespace {
+
+using base::Text;
 
 constexpr size_t kHeader = 9;
 
@@ -85,7 +97,7 @@ std::string LineOf(std::string_view bytes) {
 std::string Encode(const Frame& frame) {
   if (frame.body.size() > kMostBody)
     throw LaunchError(
-        ExitCode::kInternal, base::Text(
+        ExitCode::kInternal, Text(
                                  "a message between dtrun and an agent has ", frame.body.size(),
                                  " bytes; expected at most ", kMostBody));
   std::string bytes;
@@ -105,10 +117,10 @@ std::optional<Frame> FrameReader::Next() {
   if (const std::string text = LineOf(std::string_view(bytes_).substr(start_)); !text.empty())
     throw LaunchError(
         ExitCode::kInternal,
-        base::Text("found the text ", Excerpt(text), "; expected a message of dtrun"));
+        Text("found the text ", Excerpt(text), "; expected a message of dtrun"));
   if (length > kMostBody || !IsType(type))
     throw LaunchError(
-        ExitCode::kInternal, base::Text(
+        ExitCode::kInternal, Text(
                                  "found a message of type ", int{type}, " and ", length,
                                  " bytes; expected a message of dtrun"));
   if (there < kHeader + length) return std::nullopt;
@@ -122,6 +134,202 @@ std::optional<Frame> FrameReader::Next() {
     start_ = 0;
   }
   return frame;
+}
+
+// ---- Streams of frames --------------------------------------------------------------------------
+
+namespace {
+
+void MakeNonBlocking(int file) { fcntl(file, F_SETFL, fcntl(file, F_GETFL) | O_NONBLOCK); }
+
+}  // namespace
+
+FrameStream::FrameStream(
+    Poller& poller, int in, int out, std::function<void(const Frame&)> on_frame,
+    std::function<void(const std::string&)> on_end)
+    : poller_(poller),
+      in_(in),
+      out_(out),
+      on_frame_(std::move(on_frame)),
+      on_end_(std::move(on_end)) {
+  MakeNonBlocking(in_);
+  MakeNonBlocking(out_);
+  Update();
+}
+
+FrameStream::~FrameStream() {
+  poller_.Forget(in_);
+  poller_.Forget(out_);
+  close(in_);
+  if (out_ != in_) close(out_);
+}
+
+void FrameStream::Send(const Frame& frame) {
+  if (ended_) return;
+  queue_ += Encode(frame);
+  Update();
+}
+
+void FrameStream::SetPaused(bool paused) {
+  paused_ = paused;
+  Update();
+}
+
+// A pipe has two descriptors, one per direction. A socket has one for both.
+void FrameStream::Update() {
+  const short in = ended_ || paused_ ? 0 : POLLIN;
+  const short out = ended_ || queue_.empty() ? 0 : POLLOUT;
+  if (ended_) {
+    poller_.Forget(in_);
+    poller_.Forget(out_);
+  } else if (in_ == out_) {
+    poller_.Watch(in_, static_cast<short>(in | out), [this](short ready) {
+      if ((ready & POLLOUT) != 0) Write();
+      if (!ended_ && (ready & ~POLLOUT) != 0) Read();
+    });
+  } else {
+    poller_.Watch(in_, in, [this](short) { Read(); });
+    if (out != 0) poller_.Watch(out_, out, [this](short) { Write(); });
+    if (out == 0) poller_.Forget(out_);
+  }
+}
+
+void FrameStream::Read() {
+  char bytes[65536];
+  const ssize_t got = read(in_, bytes, sizeof bytes);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0)
+    return End(reader_.in_frame() ? "the connection ended in the middle of a message" : "");
+  reader_.Feed(bytes, static_cast<size_t>(got));
+  try {
+    while (const std::optional<Frame> frame = reader_.Next()) on_frame_(*frame);
+  } catch (const LaunchError& error) {
+    End(error.what());
+  }
+}
+
+void FrameStream::Write() {
+  const ssize_t written = write(out_, queue_.data(), queue_.size());
+  if (written < 0) {
+    if (errno != EAGAIN && errno != EINTR) End("");
+    return;
+  }
+  queue_.erase(0, static_cast<size_t>(written));
+  Update();
+}
+
+void FrameStream::Flush() {
+  while (!ended_ && !queue_.empty()) {
+    pollfd ready = {out_, POLLOUT, 0};
+    if (poll(&ready, 1, 1000) <= 0) return;
+    Write();
+  }
+}
+
+void FrameStream::End(const std::string& why) {
+  if (ended_) return;
+  ended_ = true;
+  queue_.clear();
+  Update();
+  on_end_(why);
+}
+
+// ---- The socket of an agent ---------------------------------------------------------------------
+
+namespace {
+
+constexpr size_t kMostFiles = 2;
+
+[[noreturn]] void Fail(const std::string& what, int file = -1) {
+  const int error = errno;
+  if (file >= 0) close(file);
+  throw LaunchError(ExitCode::kInternal, Text(what, ": ", std::strerror(error)));
+}
+
+// The job's name is random, so no other process can take the agent's address in advance.
+socklen_t AddressOf(const std::string& job, int host, sockaddr_un& address) {
+  const std::string name = Text("dtrun.", job, ".", host);
+  address = {};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+}
+
+}  // namespace
+
+int ListenForRanks(const std::string& job, int host) {
+  const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (file < 0) Fail("cannot make a socket");
+  sockaddr_un address;
+  const socklen_t length = AddressOf(job, host, address);
+  if (bind(file, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(file, SOMAXCONN) != 0)
+    Fail("cannot listen for the ranks of this host", file);
+  return file;
+}
+
+int ConnectToAgent(const std::string& job, int host) {
+  const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (file < 0) Fail("cannot make a socket");
+  sockaddr_un address;
+  const socklen_t length = AddressOf(job, host, address);
+  if (connect(file, reinterpret_cast<const sockaddr*>(&address), length) != 0)
+    Fail("cannot connect to the agent of this host", file);
+  if (TrustedPeer(file) < 0) {
+    errno = EPERM;
+    Fail("the agent of this host belongs to another user", file);
+  }
+  return file;
+}
+
+pid_t TrustedPeer(int connection) {
+  ucred peer = {};
+  socklen_t length = sizeof peer;
+  const bool known = getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+  return known && peer.uid == geteuid() ? peer.pid : -1;
+}
+
+void SendWithFiles(int connection, const std::string& bytes, const std::vector<int>& files) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+  iovec data = {const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (!files.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
+  }
+  if (sendmsg(connection, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
+    Fail("cannot send to the agent of this host");
+}
+
+ssize_t ReceiveWithFiles(int connection, char* bytes, size_t most, std::vector<int>& files) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+  iovec data = {bytes, most};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (got < 0) return errno == EAGAIN || errno == EINTR ? -1 : 0;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int file = -1;
+      std::memcpy(&file, CMSG_DATA(header) + i * sizeof(int), sizeof file);
+      files.push_back(file);
+    }
+  }
+  return got;
 }
 
 }  // namespace dtrun::launcher

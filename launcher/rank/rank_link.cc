@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/engines/mpirun.h"
-#include "launcher/protocol/agent_connection.h"
+#include "launcher/protocol/frame.h"
 #include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
