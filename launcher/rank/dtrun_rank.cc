@@ -33,8 +33,7 @@
 #include "launcher/plan/cpu_binding.h"
 #include "launcher/plan/rank_environment.h"
 #include "launcher/protocol/job_folder.h"
-#include "launcher/rank/rank_link.h"
-#include "launcher/rank/wrapped_program.h"
+#include "launcher/rank/rank_wrapper.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 

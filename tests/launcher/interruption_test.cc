@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/rank/wrapped_program.h"
+#include "launcher/rank/rank_wrapper.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 
