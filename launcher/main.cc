@@ -21,7 +21,7 @@
 #include "launcher/engines/executables.h"
 #include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
-#include "launcher/job/host_pool.h"
+#include "launcher/job/elastic_hosts.h"
 #include "launcher/job/job_run.h"
 #include "launcher/plan/cpu_binding.h"
 #include "launcher/plan/job_plan.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/job/elastic_hosts.h"
 #include "launcher/job/host_agents.h"
-#include "launcher/job/host_pool.h"
 #include "launcher/job/recovery.h"
 #include "launcher/plan/job_options.h"
 #include "launcher/plan/job_plan.h"

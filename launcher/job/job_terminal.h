@@ -3,13 +3,15 @@
 
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
+#include "base/flight_record.h"
 #include "launcher/job/host_agents.h"
 #include "launcher/output/output.h"
-#include "launcher/output/progress_meter.h"
 #include "launcher/support/poller.h"
 
 namespace dtrun::launcher {
@@ -59,6 +61,35 @@ class JobPause {
  private:
   HostAgents& agents_;
   std::optional<std::chrono::steady_clock::time_point> stop_by_;
+};
+
+/// Computes rates from the progress of the ranks. Reads no clock: the caller passes the time.
+class ProgressMeter {
+ public:
+  /// Adds the progress of a rank, seen at `now`.
+  void Add(const base::FlightProgress& progress, std::chrono::steady_clock::time_point now);
+
+  /// The progress of the job: "4 ranks running, step 120 (10.0/s), 5120 examples/s, slowest rank 1
+  /// (waits 1 % of the time, the others 60 % and more)".
+  ///
+  /// - The step is the last one that all ranks have done.
+  /// - Rates cover the last seconds: the lowest step rate of a rank, the examples of all ranks.
+  /// - The slowest rank is the rank that the others wait for. It is named if it waits less than
+  ///   every other rank by more than a tenth of the time.
+  std::string Line(int running) const;
+
+ private:
+  struct Sample {
+    base::FlightProgress progress;
+    std::chrono::steady_clock::time_point time;
+  };
+  struct Rates {
+    double steps = 0, examples = 0, waiting = 0;  // per second; waiting: a share of the time
+  };
+  static std::optional<Rates> RatesOf(const std::deque<Sample>& samples);
+  std::string Slowest() const;
+
+  std::map<int, std::deque<Sample>> samples_;  // by rank, oldest first
 };
 
 /// Handles --progress: asks the agents once a second for the progress of the ranks and shows it.

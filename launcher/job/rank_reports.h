@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/flight_record.h"
-#include "launcher/job/interruption.h"
+#include "launcher/job/supervisor.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/protocol/frame.h"
 

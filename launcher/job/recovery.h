@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
-#include "launcher/job/membership.h"
+#include "launcher/job/elastic_hosts.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/report/job_story.h"
 

@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -23,15 +22,62 @@
 
 #include "base/text.h"
 #include "launcher/support/environment.h"
-#include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using base::Text;
-
 using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+// ---- The steps of an interruption ---------------------------------------------------------------
+
+Interruption::Step Interruption::OnSignal(int signal, Time now) {
+  if (signal == SIGUSR1) return signal_ == 0 ? Step::kNotice : Step::kNone;
+  if (signal_ == signal && now - signalled_ < kSameSignal) return Step::kNone;
+  if (signal_ != 0) return Step::kKill;
+  signal_ = signal;
+  signalled_ = now;
+  if (phase_ == Phase::kTerminated) return Step::kNone;
+  // After SIGPIPE, no process reads the ranks' output, so dtrun does not wait for the ranks.
+  if (grace_.count() == 0 || signal == SIGPIPE) return Terminate(now);
+  phase_ = Phase::kAsking;
+  return Step::kNotice;
+}
+
+Interruption::Step Interruption::OnEnd(Time now, std::chrono::seconds patience) {
+  return phase_ == Phase::kTerminated ? Step::kNone : Terminate(now, patience);
+}
+
+Interruption::Step Interruption::OnTime(const NoticeAnswers& answers, Time now) {
+  switch (phase_) {
+    case Phase::kRunning: return Step::kNone;
+    case Phase::kAsking:
+      if (answers.takers > 0) {
+        phase_ = Phase::kGrace;
+        return OnTime(answers, now);
+      }
+      // A user who types Ctrl-C wants no delay.
+      if (answers.starting > 0 && signal_ != SIGINT && now - signalled_ < kStartTime)
+        return Step::kNone;
+      return answers.awaited == 0 || now - signalled_ >= kAnswerTime ? Terminate(now) : Step::kNone;
+    case Phase::kGrace: return now - signalled_ >= grace_ ? Terminate(now) : Step::kNone;
+    case Phase::kTerminated: return now >= kill_by_ ? Step::kKill : Step::kNone;
+  }
+  return Step::kNone;
+}
+
+Interruption::Step Interruption::Terminate(Time now, std::chrono::seconds patience) {
+  phase_ = Phase::kTerminated;
+  kill_by_ = now + patience;
+  return Step::kTerminate;
+}
+
+// ---- The process of the engine ------------------------------------------------------------------
+
+namespace {
 
 bool IsIgnored(int signal) {
   struct sigaction action;

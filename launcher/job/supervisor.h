@@ -10,18 +10,67 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/interruption.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/poller.h"
 
 namespace dtrun::launcher {
+
+/// The answers of the ranks to an early notice.
+struct NoticeAnswers {
+  int awaited = 0;   ///< running ranks that have not answered
+  int takers = 0;    ///< ranks with a program that takes notices
+  int starting = 0;  ///< other ranks whose program has just started: it may take notices soon
+};
+
+/// The steps by which a signal to dtrun ends a job: an early notice to the ranks, a grace time,
+/// SIGTERM, SIGKILL. Pure: the caller reports each event with its time, and does the returned step.
+///
+///   SIGTERM -> kNotice    no rank takes it, or the grace is over -> kTerminate    10 s -> kKill
+///
+/// A second signal is kKill at any time. The same signal again within kSameSignal is ignored:
+/// timeout(1) sends each signal twice, and so do the shell and the kernel when a terminal closes.
+class Interruption {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  enum class Step { kNone, kNotice, kTerminate, kKill };
+
+  static constexpr std::chrono::milliseconds kSameSignal{200};
+  static constexpr std::chrono::seconds kAnswerTime{1};  ///< silent ranks take no notices
+  static constexpr std::chrono::seconds kStartTime{3};   ///< a program is starting for so long
+  static constexpr std::chrono::seconds kKillAfter{10};
+
+  /// `grace` 0: no notice.
+  explicit Interruption(std::chrono::seconds grace) : grace_(grace) {}
+
+  /// SIGUSR1 asks only for the notice; any other signal ends the job.
+  Step OnSignal(int signal, Time now);
+  /// Ends the job without a signal and without a notice. kKill follows `patience` after kTerminate.
+  Step OnEnd(Time now, std::chrono::seconds patience = kKillAfter);
+  /// Call it now and then.
+  Step OnTime(const NoticeAnswers& answers, Time now);
+
+  /// The signal that ends the job; 0: none.
+  int signal() const { return signal_; }
+  /// Whether the grace time runs because a rank takes notices.
+  bool in_grace() const { return phase_ == Phase::kGrace; }
+
+ private:
+  enum class Phase { kRunning, kAsking, kGrace, kTerminated };
+
+  Step Terminate(Time now, std::chrono::seconds patience = kKillAfter);
+
+  std::chrono::seconds grace_;
+  Phase phase_ = Phase::kRunning;
+  int signal_ = 0;
+  Time signalled_ = {}, kill_by_ = {};
+};
 
 /// Starts one process (mpirun) and leaves nothing of it behind. The process ends when this program
 /// dies and gets no signals from the terminal. The supervisor kills all processes that mpirun
 /// leaves on this host. One Supervisor per program: the constructor changes the signal mask and
 /// makes the program the reaper of orphans.
 ///
-/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the process in the steps of interruption.h. SIGUSR1 asks
+/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the process in the steps of Interruption. SIGUSR1 asks
 /// only for the notice, SIGTSTP for a pause. If SIGHUP or SIGTSTP was ignored when this program
 /// started (nohup), it stays ignored. SIGINT is handled even then, because a SIGINT sent to a
 /// background job is meant for it.

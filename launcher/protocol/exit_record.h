@@ -97,7 +97,7 @@ struct ExitRecord {
   int64_t start_ns = 0;      ///< when dtrun heard that the program had started; 0: never
   EndFacts facts = {};       ///< set if the rank failed
   bool orphaned = false;     ///< the process that had started the wrapper was gone
-  bool spared = false;       ///< it failed, and the job went on (job/lost_workers.h)
+  bool spared = false;       ///< it failed, and the job went on (job/rank_watch.h)
   RankState state = {};      ///< the last reported state
   bool alone = false;        ///< the signal that ended it was not sent to its process group
   int64_t step = 0;          ///< that it had completed at its end; 0: none, or not known

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launcher/engines/launch_engine.h"
-#include "launcher/output/progress_meter.h"
+#include "launcher/job/job_terminal.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/report/job_story.h"
 #include "launcher/report/progress_report.h"

@@ -4,7 +4,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "launcher/job/fault_injector.h"
 #include "launcher/plan/fault_plan.h"
 #include "launcher/support/launch_error.h"
 

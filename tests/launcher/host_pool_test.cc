@@ -1,12 +1,11 @@
 // The hosts that a job may use: the user's program that names them, and the pauses between
 // attempts.
 
-#include "launcher/job/host_pool.h"
-
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 
+#include "launcher/job/elastic_hosts.h"
 #include "launcher/support/launch_error.h"
 #include "tests/support/subprocess.h"
 

@@ -1,9 +1,9 @@
-#include "launcher/job/interruption.h"
-
 #include <signal.h>
 
 #include <catch2/catch.hpp>
 
+#include "launcher/job/rank_watch.h"
+#include "launcher/job/supervisor.h"
 #include "launcher/rank/rank_wrapper.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"

@@ -1,12 +1,11 @@
 // The lost workers that a job with parameter servers can do without, and the messages about them.
 
-#include "launcher/job/lost_workers.h"
-
 #include <signal.h>
 
 #include <catch2/catch.hpp>
 
 #include "launcher/engines/launch_engine.h"
+#include "launcher/job/rank_watch.h"
 #include "launcher/report/job_story.h"
 
 namespace dtrun::launcher {

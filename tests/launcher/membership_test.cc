@@ -1,6 +1,6 @@
-#include "launcher/job/membership.h"
-
 #include <catch2/catch.hpp>
+
+#include "launcher/job/elastic_hosts.h"
 
 namespace dtrun::launcher {
 namespace {

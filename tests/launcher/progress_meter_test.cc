@@ -1,7 +1,7 @@
-#include "launcher/output/progress_meter.h"
-
 #include <catch2/catch.hpp>
 #include <string>
+
+#include "launcher/job/job_terminal.h"
 
 namespace dtrun::launcher {
 namespace {
