@@ -11,7 +11,7 @@
 #include <fstream>
 #include <new>
 
-#include "bench/cpu_watch.h"
+#include "bench/benchmark.h"
 #include "bench/measure.h"
 
 namespace dtrun::bench {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bench/bench_options.h"
+#include "bench/benchmark.h"
 
 namespace dtrun::bench {
 

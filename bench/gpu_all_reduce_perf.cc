@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "base/process.h"
-#include "bench/bench_options.h"
+#include "bench/benchmark.h"
 #include "dtrun/error.h"
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/bench_options.h"
+#include "bench/benchmark.h"
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/bench_options.h"
+#include "bench/benchmark.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/cpu_watch.h"
+#include "bench/benchmark.h"
 
 namespace dtrun::bench {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/process.h"
-#include "bench/bench_options.h"
+#include "bench/benchmark.h"
 #include "ops/bootstrap/bootstrap.h"
 #include "ops/engine/flight_recorder.h"
 #include "ops/engine/progress_engine.h"

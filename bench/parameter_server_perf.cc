@@ -15,8 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/bench_options.h"
-#include "bench/cpu_watch.h"
+#include "bench/benchmark.h"
 
 namespace dtrun::bench {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef DTRUN_BENCH_BENCH_OPTIONS_H_
-#define DTRUN_BENCH_BENCH_OPTIONS_H_
+#ifndef DTRUN_BENCH_BENCHMARK_H_
+#define DTRUN_BENCH_BENCHMARK_H_
 
 #include <cstdint>
 #include <memory>
@@ -51,6 +51,23 @@ class OptionSet {
   std::unique_ptr<Parser> parser_;
 };
 
+/// The CPU time of this host and of the calling process, since construction or `Restart()`. If
+/// other processes used much CPU meanwhile, the figures of a benchmark are not valid.
+class CpuWatch {
+ public:
+  CpuWatch() { Restart(); }
+  void Restart();
+
+  /// CPU seconds of all processes of this host, and of this process with its ended children.
+  double HostSeconds() const;
+  double OwnSeconds() const;
+  /// Wall-clock seconds, times the number of CPUs of the host.
+  double AvailableSeconds() const;
+
+ private:
+  double host_ = 0, own_ = 0, wall_ = 0;
+};
+
 }  // namespace dtrun::bench
 
-#endif  // DTRUN_BENCH_BENCH_OPTIONS_H_
+#endif  // DTRUN_BENCH_BENCHMARK_H_
