@@ -4,6 +4,8 @@ With --//scripts/bazel:unity, which is the default, the sources of a target are 
 ten of them, so that headers and templates are compiled once per group. A cold build takes half the time. So no two
 sources of a target may define the same name, not even in unnamed namespaces. --config=separate compiles each file by itself,
 and so do libraries with `unity = False`.
+
+Targets below tests/ are `testonly`.
 """
 
 _LARGEST_GROUP = 10
@@ -24,6 +26,9 @@ def _sources(srcs):
     if native.repository_name() != "@" or type(srcs) != type([]):
         return []
     return [src for src in srcs if src.endswith(".cc")]
+
+def _is_for_tests(testonly):
+    return native.package_name().startswith("tests/") if testonly == None else testonly
 
 # Targets that include the sources, in groups of nearly the same size.
 def _groups(name, sources, testonly):
@@ -50,7 +55,8 @@ def _grouped_srcs(name, srcs, sources, testonly):
     others = [src for src in srcs if src not in sources]
     return _if_unity(others + [":" + group for group in _groups(name, sources, testonly)], srcs)
 
-def cc_library(name, srcs = [], textual_hdrs = [], testonly = False, unity = True, **kwargs):
+def cc_library(name, srcs = [], textual_hdrs = [], testonly = None, unity = True, **kwargs):
+    testonly = _is_for_tests(testonly)
     sources = _sources(srcs) if unity else []
     if len(sources) > 1:
         srcs = _grouped_srcs(name, srcs, sources, testonly)
@@ -59,6 +65,7 @@ def cc_library(name, srcs = [], textual_hdrs = [], testonly = False, unity = Tru
 
 # The rules for programs take no files that are only included: a library hands them on.
 def _program(rule, name, srcs, deps, testonly, kwargs):
+    testonly = _is_for_tests(testonly)
     sources = _sources(srcs)
     if len(sources) > 1:
         native.cc_library(
@@ -72,7 +79,7 @@ def _program(rule, name, srcs, deps, testonly, kwargs):
         deps = deps + _if_unity([":" + name + ".sources"], [])
     rule(name = name, srcs = srcs, deps = deps, testonly = testonly, **kwargs)
 
-def cc_binary(name, srcs = [], deps = [], testonly = False, **kwargs):
+def cc_binary(name, srcs = [], deps = [], testonly = None, **kwargs):
     _program(native.cc_binary, name, srcs, deps, testonly, kwargs)
 
 def cc_test(name, srcs = [], deps = [], testonly = True, **kwargs):
