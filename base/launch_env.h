@@ -61,12 +61,12 @@ struct LaunchEnv {
   /// the index is the number.
   std::vector<int> agents = {};
   /// With `starts_again`: the file of this host, in memory, that holds the state of the training
-  /// (base/kept_state.h). Its folder belongs to the agent. The wrapper names the file.
+  /// (elastic_files.h). Its folder belongs to the agent. The wrapper names the file.
   std::string kept_state = {};
   /// With `restarts` or `starts_again`: the number of ranks that the job had at its start. 0: that
   /// of `hosts`.
   int launch_size = 0;
-  /// With `restarts`: the file of this host that tells when ranks were lost (epoch_file.h). The
+  /// With `restarts`: the file of this host that tells when ranks were lost (elastic_files.h). The
   /// agent makes the file, and the wrapper names it.
   std::string epoch_file = {};
   /// File on this host with 32 random bytes, for a job of several hosts without MPI. Only the ranks
@@ -116,7 +116,7 @@ std::string EndedNote(const std::string& shutdown_note, int rank);
 
 /// The file beside `shutdown_note` that exists while this rank is in Init. It holds four numbers:
 /// the process id, the options timeout_s and stall_warning_s, and the epoch that the rank joins
-/// (epoch_file.h). When the rank has joined the job, the file is renamed to JoinedNote.
+/// (elastic_files.h). When the rank has joined the job, the file is renamed to JoinedNote.
 std::string InitNote(const std::string& shutdown_note);
 std::string JoinedNote(const std::string& shutdown_note);
 

@@ -28,9 +28,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/epoch_file.h"
+#include "base/elastic_files.h"
 #include "base/flight_record.h"
-#include "base/kept_state.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"

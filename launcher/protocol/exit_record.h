@@ -101,7 +101,7 @@ struct ExitRecord {
   RankState state = {};      ///< the last reported state
   bool alone = false;        ///< the signal that ended it was not sent to its process group
   int64_t step = 0;          ///< that it had completed at its end; 0: none, or not known
-  /// The step of the state that its host then kept (base/kept_state.h); -1: the host kept none.
+  /// The step of the state that its host then kept (base/elastic_files.h); -1: the host kept none.
   int64_t kept_step = -1;
 
   bool operator==(const ExitRecord&) const = default;

@@ -52,8 +52,8 @@ std::string FolderBase();
 std::string MemoryFolder(const std::string& path);
 
 /// The file in MemoryFolder(path) in which a rank keeps the state of its training
-/// (base/kept_state.h), on hosts whose ranks are started again all together. Without that folder,
-/// there is no room in memory, and the result is "".
+/// (base/elastic_files.h), on hosts whose ranks are started again all together. Without that
+/// folder, there is no room in memory, and the result is "".
 std::string KeptStateFile(const std::string& path);
 /// Removes what killed ranks have left in MemoryFolder(path): all but the files of dtrun. No rank
 /// runs on this host.

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/kept_state.h"
+#include "base/elastic_files.h"
 #include "base/launch_env.h"
 #include "base/options.h"
 #include "base/process.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "base/epoch_file.h"
+#include "base/elastic_files.h"
 #include "base/launch_env.h"
 #include "dtrun/error.h"
 #include "ops/engine/progress_engine.h"

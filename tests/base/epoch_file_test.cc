@@ -1,10 +1,9 @@
-#include "base/epoch_file.h"
-
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <thread>
 
+#include "base/elastic_files.h"
 #include "dtrun/error.h"
 #include "tests/support/subprocess.h"
 
