@@ -3,7 +3,9 @@
 
 #include <cuda.h>
 
+#include <initializer_list>
 #include <string>
+#include <type_traits>
 
 namespace dtrun::gpu {
 
@@ -11,10 +13,9 @@ namespace dtrun::gpu {
 // versioned names (cuMemAlloc is cuMemAlloc_v2). The members of Driver have the versioned names.
 // clang-format off
 #define DTRUN_FOR_EACH_DRIVER_FUNCTION(X)                                                         \
-  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount)       \
-  X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId)                \
-  X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                    \
-  X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)                   \
+  X(cuInit) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)              \
+  X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId) X(cuDeviceTotalMem)           \
+  X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxSynchronize)          \
   X(cuCtxGetStreamPriorityRange) X(cuDeviceCanAccessPeer) X(cuMemGetInfo) X(cuMemAlloc)           \
   X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)       \
   X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemGetAllocationGranularity)                        \
@@ -25,17 +26,21 @@ namespace dtrun::gpu {
   X(cuStreamWaitEvent) X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)       \
   X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)         \
   X(cuEventSynchronize) X(cuEventElapsedTime) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)     \
-  X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuModuleLoadData) X(cuModuleUnload)                   \
+  X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuModuleLoadData)                                     \
   X(cuModuleGetFunction) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncLoad)  \
   X(cuThreadExchangeStreamCaptureMode) X(cuLaunchKernel) X(cuPointerGetAttribute)
 // clang-format on
 
+/// A pointer to a function of a library, as a member of a struct.
+#define DTRUN_LIBRARY_MEMBER(name) decltype(&::name) name = nullptr;
+/// Finds the function for that member of `functions` in `library`, a LoadedLibrary.
+#define DTRUN_FIND_IN_LIBRARY(name) \
+  functions.name = library.Find<std::remove_pointer_t<decltype(functions.name)>>(#name);
+
 /// The functions of CUDA's driver (libcuda.so.1). The first call of Get loads the driver, which
 /// stays loaded. Thread-safe.
 struct Driver {
-#define DTRUN_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
-  DTRUN_FOR_EACH_DRIVER_FUNCTION(DTRUN_DRIVER_MEMBER)
-#undef DTRUN_DRIVER_MEMBER
+  DTRUN_FOR_EACH_DRIVER_FUNCTION(DTRUN_LIBRARY_MEMBER)
 
   /// Throws Error kUnavailable, "no GPU: ..." with the reason, if there is no driver, if the driver
   /// lacks a function that dtrun needs, or if it lists no GPU.

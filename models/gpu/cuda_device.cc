@@ -79,14 +79,7 @@ class CudaDevice : public ComputeDevice {
   void Copy(const Buffer& from, const Buffer& to) override {
     if (from.count == 0) return;
     const gpu::DeviceScope scope(stream_.device());
-    if (from.device < 0) {
-      gpu::CopyToDevice(gpu::AddressOf(to.data), from.data, from.bytes(), stream_.get());
-    } else if (to.device < 0) {
-      gpu::CopyToHost(to.data, gpu::AddressOf(from.data), from.bytes(), stream_.get());
-    } else {
-      gpu::CopyOnDevice(
-          gpu::AddressOf(to.data), gpu::AddressOf(from.data), from.bytes(), stream_.get());
-    }
+    gpu::Copy(from, to, stream_.get());
     stream_.Synchronize();
   }
 

@@ -5,20 +5,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "gpu/driver.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
 
 namespace {
 
-#define DTRUN_FIND_CUDNN_FUNCTION(name) \
-  functions.name = library.Find<std::remove_pointer_t<decltype(functions.name)>>(#name);
-
 std::optional<CudnnGraph> LoadGraph(const gpu::LoadedLibrary& library) {
   CudnnGraph functions;
   try {
-    DTRUN_FOR_EACH_CUDNN_GRAPH_FUNCTION(DTRUN_FIND_CUDNN_FUNCTION)
+    DTRUN_FOR_EACH_CUDNN_GRAPH_FUNCTION(DTRUN_FIND_IN_LIBRARY)
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -28,12 +24,10 @@ std::optional<CudnnGraph> LoadGraph(const gpu::LoadedLibrary& library) {
 Cudnn Load() {
   const gpu::LoadedLibrary library({"libcudnn.so.9", "libcudnn.so"});
   Cudnn functions;
-  DTRUN_FOR_EACH_CUDNN_FUNCTION(DTRUN_FIND_CUDNN_FUNCTION)
+  DTRUN_FOR_EACH_CUDNN_FUNCTION(DTRUN_FIND_IN_LIBRARY)
   functions.graph = LoadGraph(library);
   return functions;
 }
-
-#undef DTRUN_FIND_CUDNN_FUNCTION
 
 }  // namespace
 

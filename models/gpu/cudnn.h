@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "gpu/driver.h"
 #include "gpu/stream.h"
 
 namespace dtrun::models {
@@ -31,14 +32,13 @@ namespace dtrun::models {
   X(cudnnGetLastErrorString)
 // clang-format on
 
-#define DTRUN_CUDNN_MEMBER(name) decltype(&::name) name = nullptr;
 struct CudnnGraph {
-  DTRUN_FOR_EACH_CUDNN_GRAPH_FUNCTION(DTRUN_CUDNN_MEMBER)
+  DTRUN_FOR_EACH_CUDNN_GRAPH_FUNCTION(DTRUN_LIBRARY_MEMBER)
 };
 
 /// The functions of NVIDIA's cuDNN 9. Thread-safe.
 struct Cudnn {
-  DTRUN_FOR_EACH_CUDNN_FUNCTION(DTRUN_CUDNN_MEMBER)
+  DTRUN_FOR_EACH_CUDNN_FUNCTION(DTRUN_LIBRARY_MEMBER)
   std::optional<CudnnGraph> graph;  ///< none if the library lacks one of them
 
   /// Loads cuDNN in the first call. Throws Error kUnavailable, with the loader's message, without
@@ -47,7 +47,6 @@ struct Cudnn {
   /// Throws Error kSystem, "`call` failed: ..." with cuDNN's message, unless `status` is success.
   void Check(cudnnStatus_t status, const char* call) const;
 };
-#undef DTRUN_CUDNN_MEMBER
 
 /// The cuDNN data type for f32, bf16 or f16.
 cudnnDataType_t CudnnTypeOf(DType dtype);

@@ -10,8 +10,6 @@
 #include <array>
 #include <utility>
 
-#include "gpu/driver.h"
-#include "models/gpu/trial.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
@@ -56,10 +54,7 @@ const CublasLt& CublasLt::Get() {
   static const CublasLt loaded = [] {
     const gpu::LoadedLibrary library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"});
     CublasLt functions;
-#define DTRUN_FIND_CUBLASLT_FUNCTION(name) \
-  functions.name = library.Find<std::remove_pointer_t<decltype(functions.name)>>(#name);
-    DTRUN_FOR_EACH_CUBLASLT_FUNCTION(DTRUN_FIND_CUBLASLT_FUNCTION)
-#undef DTRUN_FIND_CUBLASLT_FUNCTION
+    DTRUN_FOR_EACH_CUBLASLT_FUNCTION(DTRUN_FIND_IN_LIBRARY)
     return functions;
   }();
   return loaded;

@@ -8,30 +8,24 @@
 #include <string>
 #include <vector>
 
+#include "gpu/driver.h"
 #include "gpu/stream.h"
 #include "models/gpu/convolution.h"
 
 namespace dtrun::models {
 
 // The cuBLASLt functions that dtrun calls. The first call of CublasLt::Get loads the library.
-#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X) \
-  X(cublasLtCreate)                         \
-  X(cublasLtDestroy)                        \
-  X(cublasLtMatmul)                         \
-  X(cublasLtMatmulAlgoGetHeuristic)         \
-  X(cublasLtMatmulDescCreate)               \
-  X(cublasLtMatmulDescDestroy)              \
-  X(cublasLtMatmulDescSetAttribute)         \
-  X(cublasLtMatrixLayoutCreate)             \
-  X(cublasLtMatrixLayoutDestroy)            \
-  X(cublasLtMatmulPreferenceCreate)         \
+// clang-format off
+#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                                                       \
+  X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmul) X(cublasLtMatmulAlgoGetHeuristic)        \
+  X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)      \
+  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate)  \
   X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
+// clang-format on
 
 /// The functions of NVIDIA's cuBLASLt 12 or 13. Thread-safe.
 struct CublasLt {
-#define DTRUN_CUBLASLT_MEMBER(name) decltype(&::name) name = nullptr;
-  DTRUN_FOR_EACH_CUBLASLT_FUNCTION(DTRUN_CUBLASLT_MEMBER)
-#undef DTRUN_CUBLASLT_MEMBER
+  DTRUN_FOR_EACH_CUBLASLT_FUNCTION(DTRUN_LIBRARY_MEMBER)
 
   /// Loads cuBLASLt in the first call. Throws Error kUnavailable, with the loader's message,
   /// without cuBLASLt.

@@ -30,7 +30,6 @@
 #include "ops/communicator/communicator_setup.h"
 #include "ops/cuda/host_staged_group.h"
 #include "ops/cuda/peer_memory.h"
-#include "ops/cuda/reduce_kernel.h"
 #include "ops/engine/progress_engine.h"
 
 namespace dtrun::ops::cuda {

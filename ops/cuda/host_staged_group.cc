@@ -19,11 +19,11 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "gpu/memory.h"
-#include "gpu/stream.h"
 #include "ops/collective/device_parts.h"
 #include "ops/communicator/communicator_base.h"
 #include "ops/communicator/communicator_setup.h"
+
+extern "C" const unsigned long long dtrun_collectives[];
 
 namespace dtrun::ops::cuda {
 namespace {
@@ -104,8 +104,7 @@ class HostStagedGroup : public DeviceGroup {
     sent.memory = PinnedBlock(device_, message.input.bytes());
     Collective on_host = message;
     on_host.input = OnHost(message.input, sent.memory);
-    gpu::CopyToHost(
-        on_host.input.data, gpu::AddressOf(message.input.data), message.input.bytes(), stream);
+    gpu::Copy(message.input, on_host.input, stream);
     Synchronize(stream);
     sent.work = host_.Start(on_host);
   }
@@ -118,9 +117,7 @@ class HostStagedGroup : public DeviceGroup {
     if (UsesInput(collective, host_.rank())) {
       Grow(input_, collective.input.bytes());
       on_host.input = OnHost(collective.input, input_);
-      gpu::CopyToHost(
-          on_host.input.data, gpu::AddressOf(collective.input.data), collective.input.bytes(),
-          stream);
+      gpu::Copy(collective.input, on_host.input, stream);
     }
     if (UsesOutput(collective, host_.rank())) {
       Grow(output_, collective.output.bytes());
@@ -146,8 +143,7 @@ class HostStagedGroup : public DeviceGroup {
     Synchronize(stream);
     host_.Start(on_host).Wait();
     if (UsesOutput(collective, host_.rank())) {
-      const Buffer& output = collective.output;
-      gpu::CopyToDevice(gpu::AddressOf(output.data), on_host.output.data, output.bytes(), stream);
+      gpu::Copy(on_host.output, collective.output, stream);
       copied_.Record(stream);
     }
   }
@@ -243,6 +239,40 @@ PinnedBlock::~PinnedBlock() {
 PinnedBlock& PinnedBlock::operator=(PinnedBlock&& other) noexcept {
   std::swap(memory_, other.memory_);
   return *this;
+}
+
+gpu::Kernels& CollectiveKernels() {
+  static auto* const kernels = new gpu::Kernels(dtrun_collectives, "the kernels of collectives");
+  return *kernels;
+}
+
+ReduceArgs ReduceArgsOf(const Collective& collective, int size, int inputs) {
+  if (inputs > kMostInputs)
+    throw Error(
+        ErrorCode::kUnavailable,
+        base::Text(
+            Describe(collective), ": dtrun computes it on GPUs for at most ", kMostInputs,
+            " ranks, found ", inputs));
+  ReduceArgs args = {};
+  args.inputs = inputs;
+  CountCombines(0, inputs, args.combines);
+  args.op = static_cast<int32_t>(collective.op);
+  args.divisor = collective.divisor == 0 ? size : collective.divisor;
+  args.before = collective.scale.before;
+  args.after = collective.scale.after;
+  args.scaled = args.before != 1 || args.after != 1 ? 1 : 0;
+  return args;
+}
+
+void EnqueueReduce(
+    const gpu::Device& device, ReduceArgs args, const Buffer& result, CUstream stream) {
+  constexpr uint32_t kThreads = 256, kMostBlocks = 4096;
+  args.output = static_cast<char*>(result.data);
+  args.count = result.count;
+  CollectiveKernels().Launch(
+      device, base::Text("dtrun_reduce_", NameOf(result.dtype)).c_str(),
+      {.blocks = gpu::BlocksFor(result.count, kThreads, kMostBlocks), .threads = kThreads}, stream,
+      args);
 }
 
 }  // namespace dtrun::ops::cuda

@@ -1,13 +1,17 @@
 #ifndef DTRUN_OPS_CUDA_HOST_STAGED_GROUP_H_
 #define DTRUN_OPS_CUDA_HOST_STAGED_GROUP_H_
 
+#include <cuda.h>
+
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "ops/collective/collective.h"
 #include "ops/communicator/device_group.h"
+#include "ops/cuda/kernel_args.h"
 
 namespace dtrun::ops::cuda {
 
@@ -31,6 +35,8 @@ constexpr uint64_t kStagedChunkBytes = 4 << 20;
 /// run after `host` is gone. The destructor waits for sends.
 std::unique_ptr<DeviceGroup> CreateHostStagedGroup(
     Communicator& host, const gpu::Device& device, uint64_t chunk_bytes = kStagedChunkBytes);
+
+// Parts that the groups of several GPU backends share.
 
 /// A block of pinned memory from a pool of this process. The destructor returns the block to the
 /// pool. The pool frees no memory, because freeing waits for all work of the process on a GPU. That
@@ -59,6 +65,18 @@ std::unique_ptr<Memory> AllocateOnGpu(const gpu::Device& device, uint64_t bytes)
 /// which the backend cannot be a part.
 void RefuseCapture(
     const gpu::Device& device, const Collective& collective, int rank, const char* backend);
+
+/// The kernels of collectives.cu.
+gpu::Kernels& CollectiveKernels();
+
+/// The arguments of a kernel that does the arithmetic of `collective`, a reduction of `size` ranks,
+/// over `inputs` arrays. All fields but the addresses and counts. Throws Error kUnavailable for
+/// more than kMostInputs inputs.
+ReduceArgs ReduceArgsOf(const Collective& collective, int size, int inputs);
+
+/// Enqueues the reduction into `result`, whose type is that of all arrays.
+void EnqueueReduce(
+    const gpu::Device& device, ReduceArgs args, const Buffer& result, CUstream stream);
 
 }  // namespace dtrun::ops::cuda
 

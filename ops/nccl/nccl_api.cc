@@ -5,19 +5,19 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "gpu/driver.h"
 
 namespace dtrun::ops {
 namespace {
 
+using base::Text;
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+
 NcclApi Load() {
   const gpu::LoadedLibrary library({"libnccl.so.2", "libnccl.so"});
-  NcclApi api;
-#define DTRUN_FIND_NCCL_FUNCTION(name) \
-  api.name = library.Find<std::remove_pointer_t<decltype(api.name)>>(#name);
-  DTRUN_FOR_EACH_NCCL_FUNCTION(DTRUN_FIND_NCCL_FUNCTION)
-#undef DTRUN_FIND_NCCL_FUNCTION
-  return api;
+  NcclApi functions;
+  DTRUN_FOR_EACH_NCCL_FUNCTION(DTRUN_FIND_IN_LIBRARY)
+  return functions;
 }
 
 }  // namespace
@@ -31,16 +31,8 @@ void NcclApi::Check(ncclResult_t result, const char* call, ncclComm_t comm) cons
   if (result == ncclSuccess || result == ncclInProgress) return;
   throw Error(
       ErrorCode::kSystem,
-      base::Text(call, " failed: ", ncclGetErrorString(result), " (", ncclGetLastError(comm), ")"));
+      Text(call, " failed: ", ncclGetErrorString(result), " (", ncclGetLastError(comm), ")"));
 }
-
-namespace {
-
-using base::Text;
-
-constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
-
-}  // namespace
 
 NcclWatch::NcclWatch(
     const NcclApi& api, ncclComm_t comm, const gpu::Device& device, Patience patience,

@@ -13,37 +13,23 @@
 #include <vector>
 
 #include "base/process.h"
+#include "gpu/driver.h"
 #include "gpu/stream.h"
 
 namespace dtrun::ops {
 
-#define DTRUN_FOR_EACH_NCCL_FUNCTION(X) \
-  X(ncclGetVersion)                     \
-  X(ncclGetErrorString)                 \
-  X(ncclGetLastError)                   \
-  X(ncclGetUniqueId)                    \
-  X(ncclCommInitRank)                   \
-  X(ncclCommDestroy)                    \
-  X(ncclCommAbort)                      \
-  X(ncclCommGetAsyncError)              \
-  X(ncclGroupStart)                     \
-  X(ncclGroupEnd)                       \
-  X(ncclAllReduce)                      \
-  X(ncclReduce)                         \
-  X(ncclBroadcast)                      \
-  X(ncclAllGather)                      \
-  X(ncclReduceScatter)                  \
-  X(ncclSend)                           \
-  X(ncclRecv)                           \
-  X(ncclRedOpCreatePreMulSum)           \
-  X(ncclRedOpDestroy)
+// clang-format off
+#define DTRUN_FOR_EACH_NCCL_FUNCTION(X)                                                           \
+  X(ncclGetErrorString) X(ncclGetLastError) X(ncclGetUniqueId) X(ncclCommInitRank)                \
+  X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError) X(ncclGroupStart) X(ncclGroupEnd)  \
+  X(ncclAllReduce) X(ncclReduce) X(ncclBroadcast) X(ncclAllGather) X(ncclReduceScatter)           \
+  X(ncclSend) X(ncclRecv) X(ncclRedOpCreatePreMulSum) X(ncclRedOpDestroy)
+// clang-format on
 
 /// The functions of NCCL (libnccl.so.2). The first call of Get loads the library, which stays
 /// loaded. Thread-safe.
 struct NcclApi {
-#define DTRUN_NCCL_MEMBER(name) decltype(&::name) name = nullptr;
-  DTRUN_FOR_EACH_NCCL_FUNCTION(DTRUN_NCCL_MEMBER)
-#undef DTRUN_NCCL_MEMBER
+  DTRUN_FOR_EACH_NCCL_FUNCTION(DTRUN_LIBRARY_MEMBER)
 
   /// Throws Error kUnavailable, with the loader's reason, if NCCL is not installed.
   static const NcclApi& Get();

@@ -33,7 +33,6 @@
 #include "gpu/stream.h"
 #include "ops/communicator/communicator_setup.h"
 #include "ops/cuda/host_staged_group.h"
-#include "ops/cuda/reduce_kernel.h"
 #include "ops/nccl/nccl_api.h"
 #include "ops/reduce/reduce.h"
 

@@ -13,7 +13,6 @@
 #include "ops/communicator/communicator_base.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/device/block_device.h"
-#include "runtime/device/device_gradients.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include "base/version.h"
 #include "dtrun/c.h"
 #include "runtime/c_api/handles.h"
-#include "runtime/device/device_gradients.h"
+#include "runtime/device/block_device.h"
 #include "runtime/job/job_epoch.h"
 #include "runtime/job/join_by_hand.h"
 

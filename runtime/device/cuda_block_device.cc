@@ -1,5 +1,6 @@
-// A GPU as a BlockDevice. A kernel writes the sum of each chunk of a buffer, and the host adds the
-// chunks of a buffer in their order.
+// A GPU as a BlockDevice: a kernel writes the sum of each chunk of a buffer, and the host adds the
+// chunks of a buffer in their order. Events order the trainer's stream and the stream of the
+// reductions.
 
 #include <algorithm>
 #include <map>
@@ -10,7 +11,6 @@
 
 #include "gpu/driver.h"
 #include "gpu/gpu_device.h"
-#include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "runtime/device/block_args.h"
@@ -57,16 +57,9 @@ class GpuBlockDevice : public BlockDevice {
   void Copy(const Buffer& from, const Buffer& to) override {
     if (from.count == 0) return;
     const gpu::DeviceScope scope(device_);
-    if (from.device < 0) {
-      gpu::CopyToDevice(gpu::AddressOf(to.data), from.data, from.bytes(), StreamOf(to));
-      Wait(StreamOf(to));
-    } else if (to.device < 0) {
-      gpu::CopyToHost(to.data, gpu::AddressOf(from.data), from.bytes(), StreamOf(from));
-      Wait(StreamOf(from));
-    } else {
-      gpu::CopyOnDevice(
-          gpu::AddressOf(to.data), gpu::AddressOf(from.data), from.bytes(), StreamOf(to));
-    }
+    const CUstream stream = StreamOf(to.device < 0 ? from : to);
+    gpu::Copy(from, to, stream);
+    if (from.device < 0 || to.device < 0) Wait(stream);
   }
 
   void Clear(const Buffer& buffer) override {
@@ -141,6 +134,40 @@ class GpuBlockDevice : public BlockDevice {
   Scratch scratch_;
 };
 
+class GpuGradients : public DeviceGradients {
+ public:
+  GpuGradients(const gpu::Device& device, void* trainer_stream)
+      : device_(device),
+        trainer_(static_cast<CUstream>(trainer_stream)),
+        reductions_(device, gpu::Priority::kHigh),
+        begin_(device),
+        end_(device) {}
+
+  void* trainer_stream() const override { return trainer_; }
+  void* reduction_stream() const override { return reductions_.get(); }
+
+  void BeginReduction() override {
+    begin_.Record(trainer_);
+    begin_.Delay(reductions_.get());
+  }
+  void EndReductions() override {
+    end_.Record(reductions_.get());
+    end_.Delay(trainer_);
+  }
+  void Synchronize() override {
+    reductions_.Synchronize();
+    const gpu::DeviceScope scope(device_);
+    gpu::Check(
+        gpu::Driver::Get().cuStreamSynchronize(trainer_), "waiting for the trainer's stream");
+  }
+
+ private:
+  const gpu::Device& device_;
+  CUstream trainer_;
+  gpu::Stream reductions_;
+  gpu::Event begin_, end_;
+};
+
 }  // namespace
 
 // The devices stay until the process ends, because the driver may end first.
@@ -151,6 +178,23 @@ BlockDevice& CudaBlockDevice(int index) {
   std::unique_ptr<BlockDevice>& device = (*devices)[index];
   if (device == nullptr) device = std::make_unique<GpuBlockDevice>(gpu::Device::Get(index));
   return *device;
+}
+
+std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_stream) {
+  return std::make_unique<GpuGradients>(gpu::Device::Get(device), trainer_stream);
+}
+
+int CudaDeviceCount() { return gpu::DeviceCount(); }
+
+const CudaDevice& DescribeCudaDevice(int index) {
+  static std::mutex mutex;
+  static auto* const known = new std::map<int, CudaDevice>;
+  const std::lock_guard lock(mutex);
+  const auto found = known->find(index);
+  if (found != known->end()) return found->second;
+  const gpu::Description described = gpu::Describe(index);
+  return known->emplace(index, CudaDevice{described.name, described.bus_id, described.memory_bytes})
+      .first->second;
 }
 
 }  // namespace dtrun::runtime

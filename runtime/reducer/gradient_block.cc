@@ -10,7 +10,6 @@
 
 #include "dtrun/error.h"
 #include "runtime/device/block_device.h"
-#include "runtime/device/device_gradients.h"
 
 namespace dtrun::runtime {
 

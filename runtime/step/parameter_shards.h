@@ -9,7 +9,7 @@
 
 #include "dtrun/types.h"
 #include "ops/communicator/communicator_base.h"
-#include "runtime/device/device_gradients.h"
+#include "runtime/device/block_device.h"
 #include "runtime/step/owned_share.h"
 #include "runtime/timeline/step_meter.h"
 

@@ -11,7 +11,6 @@
 #include "dtrun/error.h"
 #include "gpu/driver.h"
 #include "gpu/gpu_device.h"
-#include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "tests/gpu_simulator/graph.h"

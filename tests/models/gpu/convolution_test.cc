@@ -1,13 +1,14 @@
 // All ways to compute a convolution with cuDNN, real or simulated, against the definition in f64.
 // Simulated cuDNN also proposes unusable ways.
 
+#include "models/gpu/convolution.h"
+
 #include <catch2/catch.hpp>
 #include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "models/gpu/trial.h"
 #include "tests/gpu_simulator/graph.h"
 #include "tests/models/gpu/convolution_rig.h"
 

@@ -1,7 +1,5 @@
 // The selection of a candidate, and the cache of choices.
 
-#include "models/gpu/trial.h"
-
 #include <dtrun/error.h>
 
 #include <atomic>
@@ -13,6 +11,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "models/gpu/convolution.h"
 
 namespace dtrun::testing {
 namespace {

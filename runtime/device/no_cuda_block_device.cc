@@ -1,6 +1,5 @@
 #include "dtrun/error.h"
 #include "runtime/device/block_device.h"
-#include "runtime/device/device_gradients.h"
 
 namespace dtrun::runtime {
 namespace {
