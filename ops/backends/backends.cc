@@ -5,6 +5,7 @@
 #include "ops/backends/backends.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
@@ -94,19 +95,38 @@ std::string ChooseTransport(const World& world, const base::LogSink& log) {
   return kMpi;
 }
 
+const UcxModule* ucx_module = nullptr;
+
+// Loads libdtrun_ucx.so, which lies where libdtrun_mpi.so lies (JoinMpiJob). Returns why UCX cannot
+// be used in this process, or "".
+std::string LoadUcx() {
+  // UCX reads these variables when it is loaded. It would write warnings to stdout, and a backtrace
+  // at a crash. Values that the user has set stay.
+  ::setenv("UCX_LOG_LEVEL", "error", 0);
+  ::setenv("UCX_HANDLE_ERRORS", "none", 0);
+  ::setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
+  try {
+    ucx_module = static_cast<const UcxModule*>(
+        base::LoadModule("", "libdtrun_ucx.so", kUcxModuleEntry, "the UCX backend", false));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 // Why this rank cannot use the backend `name` between hosts, or "".
 std::string ProbeCarrier(const World& world, const std::string& name) {
   if (world.bootstrap == nullptr) return "there is one rank";
   if (name == "mpi") return world.mpi != nullptr ? "" : "no MPI launcher has started this process";
   if (name == "tcp" && world.settings.address.empty())
     return "no address of this host is known (MASTER_ADDR)";
-  return name == "ucx" ? LoadUcx("") : "";
+  return name == "ucx" ? LoadUcx() : "";
 }
 
 std::unique_ptr<Communicator> CreateCarrier(
     const World& world, Engine& engine, const std::string& name) {
   if (name == "mpi") return world.mpi->CreateCommunicator(engine, world.members);
-  const auto create = name == "ucx" ? CreateUcxCommunicator : tcp::CreateTcpCommunicator;
+  const auto create = name == "ucx" ? ucx_module->create : tcp::CreateTcpCommunicator;
   return create(*world.bootstrap, engine, world.members, world.settings);
 }
 

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "ops/communicator/communicator_setup.h"
-#include "ops/communicator/share_update.h"
 #include "ops/reduce/reduce.h"
 
 namespace dtrun::ops {

@@ -15,14 +15,13 @@
 //                   straight between all ranks: no byte crosses the wire twice anyway. On a flat
 //                   route, reductions do the same.
 
-#include "ops/hierarchical/hierarchical_plan.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "dtrun/error.h"
 #include "ops/collective/host_map.h"
 #include "ops/hierarchical/hierarchical_group.h"
+#include "ops/hierarchical/hierarchical_operation.h"
 
 namespace dtrun::ops::hierarchical {
 namespace {

@@ -23,7 +23,7 @@
 #include "dtrun/error.h"
 #include "ops/bootstrap/bootstrap.h"
 #include "ops/mpi/mpi_wire.h"
-#include "ops/wire/wire_communicator.h"
+#include "ops/wire/wire_group.h"
 
 namespace dtrun::ops::mpi {
 

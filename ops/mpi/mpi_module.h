@@ -52,15 +52,6 @@ class MpiJob {
   virtual void Abort(int code) = 0;
 };
 
-/// Loads libdtrun_mpi.so and joins the processes of `handle`. The library lies beside this library
-/// or in the folder dtrun/ there. If `directory` is not empty, it stands for this library's folder.
-/// Collective over the processes. Initialises MPI if it is not initialised. Throws Error
-/// kUnavailable if the library or Open MPI cannot be loaded, or has another version;
-/// kInvalidArgument for a handle that cannot be used; kSystem if MPI fails. A wait of the bootstrap
-/// lasts `timeout` at most.
-std::unique_ptr<MpiJob> JoinMpiJob(
-    const std::string& directory, const MpiHandle& handle, base::Duration timeout);
-
 /// The function that libdtrun_mpi.so exports under this name, with C linkage.
 inline constexpr char kMpiModuleEntry[] = "dtrun_mpi_module";
 struct MpiModule {
@@ -68,6 +59,21 @@ struct MpiModule {
   std::unique_ptr<MpiJob> (*join)(const MpiHandle& handle, base::Duration timeout);
 };
 using MpiModuleEntry = const MpiModule* (*)();
+
+/// Loads libdtrun_mpi.so and joins the processes of `handle`. The library lies beside this library
+/// or in the folder dtrun/ there. If `directory` is not empty, it stands for this library's folder.
+/// Collective over the processes. Initialises MPI if it is not initialised. Throws Error
+/// kUnavailable if the library or Open MPI cannot be loaded, or has another version;
+/// kInvalidArgument for a handle that cannot be used; kSystem if MPI fails. A wait of the bootstrap
+/// lasts `timeout` at most.
+inline std::unique_ptr<MpiJob> JoinMpiJob(
+    const std::string& directory, const MpiHandle& handle, base::Duration timeout) {
+  // Open MPI loads components that look for its symbols.
+  constexpr bool kGlobal = true;
+  const void* module =
+      base::LoadModule(directory, "libdtrun_mpi.so", kMpiModuleEntry, "the MPI backend", kGlobal);
+  return static_cast<const MpiModule*>(module)->join(handle, timeout);
+}
 
 }  // namespace dtrun::ops
 

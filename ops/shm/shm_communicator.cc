@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/communicator/share_update.h"
 #include "ops/engine/progress_engine.h"
 #include "ops/reduce/reduce.h"
 #include "ops/self/self_communicator.h"

@@ -33,7 +33,6 @@
 #include "base/hmac_sha256.h"
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/wire/wire_communicator.h"
 
 namespace dtrun::ops::tcp {
 namespace {

@@ -16,7 +16,6 @@
 #include "ops/communicator/communicator_base.h"
 #include "ops/engine/progress_engine.h"
 #include "ops/tcp/tcp_handshake.h"
-#include "ops/wire/waker.h"
 #include "ops/wire/wire.h"
 
 namespace dtrun::ops::tcp {

@@ -7,17 +7,101 @@
 // An endpoint that has failed is closed by force, and its open receives are cancelled: a receive
 // belongs to the worker, so UCX would keep it open for ever.
 
-#include "ops/ucx/ucx_wire.h"
+#include <ucp/api/ucp.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/process.h"
 #include "base/text.h"
+#include "base/version.h"
 #include "dtrun/error.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/engine/progress_engine.h"
+#include "ops/ucx/ucx_module.h"
+#include "ops/wire/wire.h"
 
-namespace dtrun::ops::ucx {
+namespace dtrun::ops {
 namespace {
+
+// The wire over OpenUCX: one worker, with an endpoint for each rank to which this rank has sent.
+// An error of an endpoint makes its rank lost. All other ranks stay reachable.
+class UcxWire : public wire::Wire {
+ public:
+  // Collective over `bootstrap`, the ranks of the job. Throws Error kUnavailable if UCX refuses
+  // the settings.
+  UcxWire(Bootstrap& bootstrap, Engine& engine, const wire::Settings& settings);
+  ~UcxWire() override;
+  UcxWire(const UcxWire&) = delete;
+  UcxWire& operator=(const UcxWire&) = delete;
+
+  void Send(
+      int rank, int tag, const void* data, uint64_t bytes, Mode mode,
+      std::shared_ptr<wire::Listener> listener, uint64_t key) override;
+  void Receive(
+      int rank, int tag, void* data, uint64_t bytes, std::shared_ptr<wire::Listener> listener,
+      uint64_t key) override;
+  void Poll(uint64_t& seen) override;
+  bool needs_polling() const override { return false; }
+  bool Arm() override;
+  uint64_t events() const override { return events_; }
+  const std::vector<wire::LostPeer>& lost() const override { return lost_; }
+  void Close(const wire::Listener& listener) override;
+  bool usable() const override { return !closed_; }
+  int largest_tag() const override { return INT32_MAX; }
+  uint64_t message_bytes() const override { return 60 << 10; }
+
+ private:
+  struct Peer {
+    UcxWire* wire = nullptr;
+    int rank = 0;
+    std::string address = {};
+    ucp_ep_h endpoint = nullptr;
+    ucs_status_t error = UCS_OK;
+    base::TimePoint failed = {};
+    bool lost = false;  // in lost_
+  };
+  struct Message {
+    UcxWire* wire;
+    std::shared_ptr<wire::Listener> listener;
+    uint64_t key;
+    int peer;  // or kAnySource
+    bool receives, buffered;
+    void* request = nullptr;
+    size_t place = 0;  // in open_
+  };
+
+  static void OnSent(void* request, ucs_status_t status, void* message);
+  static void OnReceived(
+      void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* message);
+  static void OnError(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+
+  ucp_ep_h EndpointOf(Peer& peer);
+  void Begin(std::unique_ptr<Message> message, ucs_status_ptr_t result);
+  void End(Message* message, ucs_status_t status);
+  void Fail(Peer& peer, ucs_status_t error);
+  void LookForLost();
+  void CancelReceives(const std::function<bool(const Message&)>& wanted);
+  void Lose(Peer& peer);
+  void CloseEndpoints();
+
+  int rank_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::vector<Peer> peers_;  // by rank; never resized, because UCX has pointers to them
+  std::vector<std::unique_ptr<Message>> open_, ended_;
+  std::vector<wire::LostPeer> lost_;
+  int failed_ = 0;  // peers that have failed and are not in lost_ yet
+  uint64_t polls_ = 0, events_ = 0;
+  bool closed_ = false, closing_ = false;
+  std::unique_ptr<wire::Waker> waker_;
+};
 
 using base::Text;
 
@@ -61,8 +145,6 @@ ucp_context_h MakeContext(const wire::Settings& settings, int ranks) {
   Check(ucp_init(&params, config, &context), "ucp_init");
   return context;
 }
-
-}  // namespace
 
 UcxWire::UcxWire(Bootstrap& bootstrap, Engine& engine, const wire::Settings& settings)
     : rank_(bootstrap.rank()), context_(MakeContext(settings, bootstrap.size())) {
@@ -301,4 +383,18 @@ void UcxWire::Close(const wire::Listener& listener) {
   }
 }
 
-}  // namespace dtrun::ops::ucx
+std::unique_ptr<Communicator> Create(
+    Bootstrap& bootstrap, Engine& engine, Members members, const wire::Settings& settings) {
+  return wire::CreateWireWorld(
+      "ucx", std::make_unique<UcxWire>(bootstrap, engine, settings), bootstrap, engine,
+      std::move(members), settings.relays_from);
+}
+
+const UcxModule kModule = {.version = base::kVersion, .create = &Create};
+
+}  // namespace
+}  // namespace dtrun::ops
+
+extern "C" __attribute__((visibility("default"))) const dtrun::ops::UcxModule* dtrun_ucx_module() {
+  return &dtrun::ops::kModule;
+}

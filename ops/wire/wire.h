@@ -1,11 +1,18 @@
 #ifndef DTRUN_OPS_WIRE_WIRE_H_
 #define DTRUN_OPS_WIRE_WIRE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/bootstrap/segment.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 
 namespace dtrun::ops::wire {
 
@@ -108,6 +115,42 @@ class Wire {
   /// The best size of a message when much data moves, in bytes.
   virtual uint64_t message_bytes() const = 0;
 };
+
+/// A thread that rings the engine's doorbell when a file becomes readable. It does so once after
+/// each call of Arm.
+class Waker {
+ public:
+  Waker(int file, std::shared_ptr<Segment> doorbell);
+  ~Waker();
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+
+  void Arm();
+
+ private:
+  void Run();
+
+  int file_;
+  std::shared_ptr<Segment> doorbell_;
+  FileDescriptor stopper_;  // readable once the object is destroyed
+  std::atomic<bool> armed_{false}, stop_{false};
+  std::thread thread_;
+};
+
+/// Collective over `bootstrap`, the ranks of the job: a communicator of all of them over a wire
+/// that rings the engine's doorbell. The engine polls the wire from now on. `backend` is the name
+/// of the backend, a literal. `relays_from`: see Settings.
+std::unique_ptr<Communicator> CreateWireWorld(
+    const char* backend, std::unique_ptr<Wire> of_job, Bootstrap& bootstrap, Engine& engine,
+    Members members, int relays_from);
+
+struct Endpoint;
+
+/// Collective over the ranks of `bootstrap`, which are `job_ranks`: a communicator over the wire of
+/// `endpoint` (wire_group.h).
+std::unique_ptr<Communicator> CreateWireCommunicator(
+    const char* backend, std::shared_ptr<Endpoint> endpoint, Bootstrap& bootstrap,
+    std::vector<int> job_ranks, Engine& engine, Members members);
 
 }  // namespace dtrun::ops::wire
 

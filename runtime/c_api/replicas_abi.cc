@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "dtrun/c.h"
 #include "ops/backends/backends.h"
-#include "ops/bootstrap/thread_bootstrap.h"
+#include "ops/bootstrap/bootstrap.h"
 #include "ops/engine/flight_recorder.h"
 #include "runtime/c_api/handles.h"
 

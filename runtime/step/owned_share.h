@@ -7,7 +7,7 @@
 
 #include "dtrun/types.h"
 #include "ops/collective/collective.h"
-#include "ops/communicator/share_update.h"
+#include "ops/communicator/communicator_base.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/reducer/bucket_plan.h"
 

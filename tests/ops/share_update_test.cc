@@ -1,8 +1,6 @@
 // Updates of shares: fused in one pass over memory that all ranks map, and composed of other
 // operations.
 
-#include "ops/communicator/share_update.h"
-
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <functional>

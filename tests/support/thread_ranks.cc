@@ -2,7 +2,7 @@
 
 #include <thread>
 
-#include "ops/bootstrap/thread_bootstrap.h"
+#include "ops/bootstrap/bootstrap.h"
 
 namespace dtrun::testing {
 
