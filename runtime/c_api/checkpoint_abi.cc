@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "dtrun/c.h"
 #include "dtrun/error.h"
-#include "runtime/c_api/caller_structs.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/checkpoint/checkpoint_manager.h"
 
@@ -19,6 +18,27 @@ struct dtrun_checkpoint_list {
   std::vector<std::vector<dtrun_metadata>> metadata;  // by record
   std::vector<dtrun_checkpoint> checkpoints;
 };
+
+struct dtrun_tensor_file {
+  dtrun::runtime::TensorFile file;
+  std::vector<dtrun_tensor> tensors;
+  std::vector<dtrun_metadata> metadata;
+};
+
+namespace dtrun::runtime::c_api {
+
+dtrun_tensor_file* NewTensorFile(TensorFile file) {
+  auto made = std::make_unique<dtrun_tensor_file>();
+  made->file = std::move(file);
+  for (const Tensor& tensor : made->file.tensors)
+    made->tensors.push_back(
+        {tensor.name.c_str(), dtrun::detail::ToC(tensor.buffer), tensor.shape.data(),
+         tensor.shape.size()});
+  made->metadata = ToC(made->file.metadata);
+  return made.release();
+}
+
+}  // namespace dtrun::runtime::c_api
 
 namespace {
 
@@ -140,3 +160,39 @@ const dtrun_checkpoint* dtrun_checkpoint_list_at(const dtrun_checkpoint_list* li
 }
 
 void dtrun_checkpoint_list_destroy(dtrun_checkpoint_list* list) { delete list; }
+
+dtrun_error* dtrun_save_tensors(
+    const char* path, const dtrun_tensor* tensors, size_t tensor_count,
+    const dtrun_metadata* metadata, size_t metadata_count) {
+  return Guard([&] {
+    CheckNotNull(path, "path");
+    dtrun::runtime::SaveTensorFile(
+        path, dtrun::runtime::c_api::ReadTensors(tensors, tensor_count),
+        dtrun::runtime::c_api::ReadMetadata(metadata, metadata_count));
+  });
+}
+
+dtrun_error* dtrun_load_tensors(const char* path, dtrun_tensor_file** file) {
+  return Guard([&] {
+    CheckNotNull(path, "path");
+    CheckNotNull(file, "file");
+    *file = dtrun::runtime::c_api::NewTensorFile(
+        dtrun::runtime::ReadTensorFile(path, dtrun::runtime::Links::kFollow));
+  });
+}
+
+size_t dtrun_tensor_file_count(const dtrun_tensor_file* file) { return file->tensors.size(); }
+
+const dtrun_tensor* dtrun_tensor_file_tensor(const dtrun_tensor_file* file, size_t index) {
+  return index < file->tensors.size() ? &file->tensors[index] : nullptr;
+}
+
+size_t dtrun_tensor_file_metadata_count(const dtrun_tensor_file* file) {
+  return file->metadata.size();
+}
+
+const dtrun_metadata* dtrun_tensor_file_metadata(const dtrun_tensor_file* file, size_t index) {
+  return index < file->metadata.size() ? &file->metadata[index] : nullptr;
+}
+
+void dtrun_tensor_file_destroy(dtrun_tensor_file* file) { delete file; }

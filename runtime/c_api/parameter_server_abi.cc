@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "dtrun/c.h"
 #include "dtrun/error.h"
-#include "runtime/c_api/caller_structs.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/parameter_server/variable_client.h"
 #include "runtime/parameter_server/variable_server.h"

@@ -6,7 +6,6 @@
 #include "dtrun/c.h"
 #include "dtrun/error.h"
 #include "dtrun/types.h"
-#include "runtime/c_api/caller_structs.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/step/parameter_shards.h"
 

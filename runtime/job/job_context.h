@@ -19,7 +19,7 @@
 #include "runtime/job/job_epoch.h"
 #include "runtime/job/joined_job.h"
 #include "runtime/job/topology.h"
-#include "runtime/parameter_server/server_job.h"
+#include "runtime/parameter_server/message_stream.h"
 #include "runtime/timeline/job_timeline.h"
 
 namespace dtrun::runtime {

@@ -8,7 +8,6 @@
 
 #include "ops/bootstrap/segment.h"
 #include "runtime/parameter_server/message_stream.h"
-#include "runtime/parameter_server/server_job.h"
 #include "runtime/parameter_server/server_plan.h"
 #include "runtime/tensor_file/tensor_file.h"
 

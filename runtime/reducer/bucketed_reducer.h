@@ -12,7 +12,7 @@
 #include "runtime/reducer/bucket_plan.h"
 #include "runtime/reducer/gradient_block.h"
 #include "runtime/reducer/reducer_settings.h"
-#include "runtime/timeline/step_meter.h"
+#include "runtime/timeline/job_timeline.h"
 
 namespace dtrun::runtime {
 

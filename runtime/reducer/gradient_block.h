@@ -12,7 +12,6 @@
 #include "ops/communicator/communicator_base.h"
 #include "runtime/reducer/bucket_plan.h"
 #include "runtime/reducer/reducer_settings.h"
-#include "runtime/reducer/wire_compression.h"
 
 namespace dtrun::runtime {
 

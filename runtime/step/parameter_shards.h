@@ -11,7 +11,7 @@
 #include "ops/communicator/communicator_base.h"
 #include "runtime/device/block_device.h"
 #include "runtime/step/owned_share.h"
-#include "runtime/timeline/step_meter.h"
+#include "runtime/timeline/job_timeline.h"
 
 namespace dtrun::runtime {
 

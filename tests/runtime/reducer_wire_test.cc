@@ -7,7 +7,7 @@
 
 #include "dtrun/error.h"
 #include "ops/reduce/reduce.h"
-#include "runtime/reducer/wire_compression.h"
+#include "runtime/reducer/reducer_settings.h"
 #include "tests/runtime/reducer_stories.h"
 
 namespace dtrun::testing {

@@ -13,7 +13,7 @@
 #include "ops/engine/progress_engine.h"
 #include "ops/shm/shm_communicator.h"
 #include "runtime/c_api/handles.h"
-#include "runtime/timeline/step_meter.h"
+#include "runtime/timeline/job_timeline.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/thread_ranks.h"
 
