@@ -19,7 +19,7 @@
 #include "models/data/distribute.h"
 #include "models/data/image_dataset.h"
 #include "models/data/pipeline.h"
-#include "models/layers/loss.h"
+#include "models/layers/activations.h"
 #include "models/layers/sequential.h"
 #include "models/networks/network.h"
 #include "models/optim/adam.h"

@@ -21,7 +21,7 @@
 
 #include "models/layers/builder.h"
 #include "models/layers/registry.h"
-#include "models/layers/window.h"
+#include "models/layers/settings.h"
 #include "models/onednn/onednn.h"
 
 namespace dtrun::bench {

@@ -12,7 +12,6 @@
 
 #include "models/data/batch_maker.h"
 #include "models/data/pipeline_node.h"
-#include "models/data/prefetcher.h"
 #include "models/data/sampling.h"
 #include "models/message_text.h"
 

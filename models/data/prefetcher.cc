@@ -1,5 +1,3 @@
-#include "models/data/prefetcher.h"
-
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "models/data/batch_maker.h"
 #include "models/data/pipeline.h"
 
 namespace dtrun::models {

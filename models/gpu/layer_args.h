@@ -116,7 +116,7 @@ struct LayerSoftmaxGradientArgs {
 
 // ---- Pooling ------------------------------------------------------------------------------------
 
-/// Windows as in models/layers/window.h. Window (h, w) of the output covers the input pixels from
+/// Windows as in models/layers/settings.h. Window (h, w) of the output covers the input pixels from
 /// (h * stride - rows_before, w * stride - columns_before) on, `size` in each direction. The pixels
 /// outside the image are padding. They count neither in a maximum nor in a mean. Each window has at
 /// least one pixel of the image.

@@ -9,10 +9,9 @@
 
 #include "models/layers/builder.h"
 #include "models/layers/cpu_kernels.h"
+#include "models/layers/layer.h"
 #include "models/layers/layer_plumbing.h"
-#include "models/layers/loss.h"
 #include "models/layers/network_graph.h"
-#include "models/layers/plain_layer.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

@@ -11,7 +11,7 @@
 #include "models/layers/layer_plumbing.h"
 #include "models/layers/network_graph.h"
 #include "models/layers/registry.h"
-#include "models/layers/window.h"
+#include "models/layers/settings.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "models/layers/layer.h"
-#include "models/layers/window.h"
+#include "models/layers/settings.h"
 
 namespace dtrun::models {
 

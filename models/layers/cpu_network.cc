@@ -3,18 +3,68 @@
 // It reports each parameter as soon as its gradient is complete. BuildForward inserts a Reorder
 // where two layers disagree on the format or the dtype of a tensor.
 
-#include "models/layers/cpu_network.h"
-
 #include <dtrun/error.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <vector>
 
+#include "models/layers/builder.h"
+#include "models/layers/compute_device.h"
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer_plumbing.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
+namespace {
+
+// A network on the CPU. Between layers, activations have the formats that oneDNN computes fastest.
+// Computes on OpenMP threads. SequentialOptions describes micro-batches, chunks and the head.
+class CpuNetwork : public PlannedNetwork {
+ public:
+  explicit CpuNetwork(const NetworkToPlan& network);
+
+  float* input() override { return input_->data; }
+  const float* output() const override { return output_->data; }
+  float* output_gradient() override { return output_->gradient; }
+  void PrepareWeights() override;
+  void Forward(const Pass& pass) override;
+  void Backward(const Pass& pass, const OnReady& on_ready) override;
+  const std::vector<LayerImplementation>& implementations() const override {
+    return builder_.implementations();
+  }
+
+ private:
+  struct Entry {
+    PlacedLayer place;
+    bool converts = false;  // a conversion of format or dtype, inserted here
+    Tensor* output = nullptr;
+    bool input_gradient = false;
+
+    Layer& layer() const { return *place.layer; }
+  };
+
+  DType DtypeOf(size_t i) const;
+  void SayWhatIsRead(size_t reader);
+  void BuildForward();
+  Tensor* InsertReorder(size_t i, Tensor* input);
+  Tensor* BuildEntry(size_t i, Tensor* input);
+  void NameEntry(size_t i);
+  void BuildBackward();
+  void ReleaseGradientOf(size_t i);
+  int MicroBatchesOf(int examples) const;
+  Pass PassOf(const Pass& chunk, int micro_batch, int micro_batches) const;
+  void BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready);
+
+  NetworkToPlan network_;
+  Builder builder_;
+  DType wanted_dtype_ = DType::kF32;  // of the layer that reads the current tensor
+  std::vector<std::unique_ptr<Layer>> conversions_;
+  std::vector<Entry> entries_;
+  size_t head_ = 0;  // number of entries that take micro-batches
+  Tensor *input_ = nullptr, *output_ = nullptr;
+};
 
 CpuNetwork::CpuNetwork(const NetworkToPlan& network)
     : network_(network), builder_(network.micro_batch, network.micro_batches, network.seed) {
@@ -179,8 +229,6 @@ void CpuNetwork::BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on
   }
   if (entry.input_gradient) entry.layer().BackwardData(pass);
 }
-
-namespace {
 
 class CpuDevice : public ComputeDevice {
  public:

@@ -8,8 +8,8 @@
 
 #include "models/layers/compute_device.h"
 #include "models/layers/layer.h"
+#include "models/layers/settings.h"
 #include "models/layers/tensor.h"
-#include "models/layers/window.h"
 #include "models/random/philox.h"
 
 namespace dtrun::models {

@@ -10,7 +10,7 @@
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer_plumbing.h"
 #include "models/layers/network_graph.h"
-#include "models/layers/window.h"
+#include "models/layers/settings.h"
 #include "models/message_text.h"
 #include "models/onednn/onednn.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "models/layers/layer.h"
-#include "models/layers/window.h"
+#include "models/layers/settings.h"
 
 namespace dtrun::models {
 

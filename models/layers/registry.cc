@@ -8,7 +8,7 @@
 #include "models/layers/dense.h"
 #include "models/layers/pooling.h"
 #include "models/layers/residual.h"
-#include "models/layers/window.h"
+#include "models/layers/settings.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

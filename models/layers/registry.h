@@ -9,7 +9,6 @@
 
 #include "models/layers/layer.h"
 #include "models/layers/settings.h"
-#include "models/layers/window.h"
 
 namespace dtrun::models {
 

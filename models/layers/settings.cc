@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <variant>
 
-#include "models/layers/window.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

@@ -11,7 +11,6 @@
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
 #include "models/message_text.h"
-#include "models/programs/parameter_program.h"
 #include "models/programs/rank_main.h"
 #include "models/programs/training.h"
 #include "models/programs/training_options.h"

@@ -1,4 +1,3 @@
-#include "models/programs/parameter_program.h"
 
 #include <dtrun/strategies.h>
 #include <omp.h>

@@ -18,7 +18,7 @@ void ToLogits(std::span<float> probabilities) {
   for (float& p : probabilities) p = std::log(p);
 }
 
-void Softmax(std::span<const float> logits, std::vector<float>& out) {
+void AppendSoftmax(std::span<const float> logits, std::vector<float>& out) {
   const float largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (float logit : logits) sum += std::exp(double(logit) - double(largest));
@@ -46,7 +46,7 @@ Predictions Predict(Sequential& model, const Images& images, const Range& range)
     result.tally +=
         SoftmaxCrossEntropy(logits.data(), images.labels.data() + begin, count, classes);
     for (size_t i = 0; i < count; ++i)
-      Softmax(std::span(logits).subspan(i * classes, classes), result.probabilities);
+      AppendSoftmax(std::span(logits).subspan(i * classes, classes), result.probabilities);
     begin += count;
   }
   return result;

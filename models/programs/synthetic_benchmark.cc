@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/loss.h"
+#include "models/layers/activations.h"
 #include "models/layers/sequential.h"
 #include "models/message_text.h"
 #include "models/networks/network.h"

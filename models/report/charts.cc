@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "models/message_text.h"
-#include "models/report/drawing.h"
 #include "models/report/markup.h"
 
 namespace dtrun::models {

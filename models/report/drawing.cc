@@ -1,8 +1,7 @@
-#include "models/report/drawing.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "models/report/charts.h"
 #include "models/report/markup.h"
 
 namespace dtrun::models {

@@ -6,7 +6,7 @@
 
 #include "models/data/dataset.h"
 #include "models/data/sampling.h"
-#include "models/layers/loss.h"
+#include "models/layers/activations.h"
 #include "models/layers/sequential.h"
 
 namespace dtrun::models {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "models/data/dataset.h"
-#include "models/layers/loss.h"
+#include "models/layers/activations.h"
 
 namespace dtrun::testing {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "models/gpu/layer_args.h"
 #include "models/layers/cpu_kernels.h"
-#include "models/layers/window.h"
+#include "models/layers/settings.h"
 #include "models/random/philox.h"
 #include "tests/models/gpu/kernel_rig.h"
 

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "models/layers/loss.h"
+#include "models/layers/activations.h"
 
 namespace dtrun::testing {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "models/layers/settings.h"
 #include "models/layers/tensor.h"
-#include "models/layers/window.h"
 
 namespace dtrun::testing {
 

@@ -6,7 +6,7 @@
 #include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/plain_layer.h"
+#include "models/layers/layer.h"
 #include "models/layers/pooling.h"
 #include "tests/models/layers/gradient_check.h"
 
@@ -139,7 +139,7 @@ TEST_CASE("pooling gradients match float64 differences for any window and stride
   }
 }
 
-// A layer as a user writes it; see plain_layer.h.
+// A layer as a user writes it; see PlainLayer in layer.h.
 class Swish : public PlainLayer {
  public:
   std::string kind() const override { return "swish"; }

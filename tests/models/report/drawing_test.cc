@@ -1,12 +1,11 @@
 // The parts of a page's drawings.
-#include "models/report/drawing.h"
-
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "models/report/charts.h"
 #include "models/report/markup.h"
 #include "tests/support/text.h"
 
