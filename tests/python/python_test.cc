@@ -67,16 +67,16 @@ void CheckCases(
   CHECK(std::count(lines.begin(), lines.end(), std::to_string(cases) + " cases passed") == ranks);
 }
 
-TEST_CASE("collectives on NumPy arrays give the right values and errors on 1 to 4 ranks") {
+TEST_CASE("collectives on NumPy arrays give the right values and errors on 1 to 3 ranks") {
   if (Lacks(kDebians, "numpy")) return;
-  for (int ranks = 1; ranks <= 4; ++ranks)
+  for (int ranks = 1; ranks <= 3; ++ranks)
     CheckCases(kDebians, "numpy_cases.py", ranks, "local", 18);
   CheckCases(kDebians, "numpy_cases.py", 2, "mpirun", 18);
 }
 
-TEST_CASE("what Horovod's users rely on works with Debian's PyTorch on 1 to 4 ranks") {
+TEST_CASE("what Horovod's users rely on works with Debian's PyTorch") {
   if (Lacks(kDebians, "torch")) return;
-  for (int ranks = 1; ranks <= 4; ++ranks)
+  for (int ranks = 2; ranks <= 3; ++ranks)
     CheckCases(kDebians, "torch_cases.py", ranks, "local", 34);
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("what Horovod's users rely on works with the PyTorch of torchrun") {
     return;
   }
   if (Lacks(python, "torch")) return;
-  for (int ranks = 2; ranks <= 3; ++ranks) CheckCases(python, "torch_cases.py", ranks, "local", 34);
+  for (const int ranks : {1, 2, 4}) CheckCases(python, "torch_cases.py", ranks, "local", 34);
 }
 
 TEST_CASE("a training loses a rank and ends with the parameters of an undisturbed one") {
