@@ -65,9 +65,9 @@ from dtrun._job import global_process_set
 
 dtrun.init()
 x = array.array("d", [dtrun.rank() + 1.0] * 3)
-view = _queue.View(x.buffer_info()[0], 3, _abi.F64, -1, None, (3,))
+arrays = _queue.Arrays(lambda one: _queue.View(*one.buffer_info(), _abi.F64, -1, None, (3,)), lambda one: one.buffer_info())
 for step in range(20):
-    _queue.submit(_abi.ALL_REDUCE, "x", global_process_set, [view], op=_abi.AVERAGE).wait()
+    _queue.submit(_abi.ALL_REDUCE, "x", global_process_set, arrays, [x], op=_abi.AVERAGE).wait()
 print(list(x), dtrun.size())
 PY
   alone dtrun --tag none -np 2 python train.py
