@@ -83,9 +83,10 @@ TEST_CASE("without mpirun a job takes local or ssh, unless it needs mpirun") {
   call.mpi_args = {"-q"};
   CHECK(choice() == "mpirun");
   call.mpi_args = {};
-  call.only_this_machine = true;
-  CHECK(choice() == "local");
-  call.only_this_machine = false;
+  EngineCall here = call;
+  here.only_this_machine = true;
+  here.placement = {{"localhost", 2}};
+  CHECK(ChooseLaunchEngine(here, folder.path()).name() == "local");
   folder.Write("mpirun", "#!/bin/sh\n", 0755);
   CHECK(choice() == "mpirun");
 }
