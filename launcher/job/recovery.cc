@@ -63,6 +63,11 @@ bool Worked(const ExitRecord& record) {
   return record.state.joined || record.time_ns - record.start_ns > kLong;
 }
 
+// The engine ends the other ranks of its host with SIGTERM when it finds one lost.
+bool EndedByEngine(const ExitRecord& record) {
+  return record.end == RankEnd::kSignaled && record.value == SIGTERM && !record.alone;
+}
+
 // A program has found its data unusable, as in sysexits.h.
 constexpr int kDataUnusable = 66;
 
@@ -178,22 +183,26 @@ bool Recovery::IsNew(const ExitRecord& record) {
 
 // ---- All ranks together -------------------------------------------------------------------------
 
-// The engine kills the other wrappers as soon as it finds one gone.
+// The engine also kills the other wrappers as soon as it finds one gone. The end of a killed
+// wrapper may be noticed later than those of its victims.
 ExitRecord Recovery::FirstOf(const std::vector<ExitRecord>& lost) const {
   const ExitRecord first = FirstCause(lost);
-  for (const ExitRecord& record : lost)
-    if (record.rank == suspect_ && IsGone(first)) return record;
-  return first;
+  if (!IsGone(first) && !EndedByEngine(first)) return first;
+  std::vector<ExitRecord> others;
+  for (const ExitRecord& record : lost) {
+    if (record.rank == suspect_) return record;
+    if (!EndedByEngine(record)) others.push_back(record);
+  }
+  return others.empty() ? first : FirstCause(others);
 }
 
-// The engine ends the other ranks on this host, some with SIGTERM. The end that it has reacted to
-// may come later, from another host.
+// The end that the engine has reacted to may come later, from another host.
 bool Recovery::AwaitsCause(const std::vector<ExitRecord>& lost, int64_t now_ns) const {
   constexpr int64_t kPatience = 500'000'000;
   if (lost.empty() || is_stopping_) return false;
   const ExitRecord first = FirstCause(lost);
   if (now_ns - first.time_ns >= kPatience) return false;
-  if (first.end == RankEnd::kSignaled && first.value == SIGTERM && !first.alone) return true;
+  if (EndedByEngine(first)) return true;
   const bool has_come = std::any_of(
       lost.begin(), lost.end(), [this](const auto& record) { return record.rank == suspect_; });
   return places_.IsMember(suspect_) && !has_come && IsGone(first);

@@ -430,6 +430,18 @@ TEST_CASE("a rank that the engine has ended with SIGTERM is not the lost one") {
   CHECK(lost.lines[0].find("rank 2 on h2 was killed by SIGKILL") == 0);
 }
 
+TEST_CASE("a wrapper that is found gone after its victims is the lost one") {
+  Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
+  ExitRecord ended = LostAt(2, 1000);
+  ended.value = SIGTERM;
+  CHECK(recovery.Update({Working(0), Working(1), ended}, 1005 * kMillisecond).lines.empty());
+  const std::vector<ExitRecord> all = {GoneAt(0, 1003), GoneAt(1, 1004), ended};
+  CHECK(recovery.Update(all, 1010 * kMillisecond).lines.empty());
+  const auto lost = recovery.Update(all, 1500 * kMillisecond);
+  REQUIRE(lost.lines.size() == 1);
+  CHECK(lost.lines[0].find("rank 0 on h1 was killed together with its wrapper") == 0);
+}
+
 TEST_CASE("a rank that somebody has ended with SIGTERM is the lost one a little later") {
   Recovery recovery({.restarts = 2, .all_together = true}, kThreeRanks);
   ExitRecord ended = LostAt(0, 1000);
