@@ -81,6 +81,7 @@ struct HostAgents::Host {
   Clock::time_point heard = Clock::now();
   Clock::time_point pinged = {};
   bool ready = false, done = false, gone = false, stopped = false, forgotten = false;
+  bool owes_progress = false;  // was asked and has not answered
   std::optional<LaunchError> refusal = std::nullopt;
   HostClock clock = {};
   StoppedHelper stopped_process = {};
@@ -160,6 +161,7 @@ void HostAgents::Start(Host& host) {
 void HostAgents::Hear(Host& host, const Frame& frame) {
   if (host.forgotten) return;  // the ranks run on another host now
   host.heard = Clock::now();
+  if (frame.type == FrameType::kProgress) host.owes_progress = false;
   try {
     const auto body = [&] { return json::parse(frame.body); };
     switch (frame.type) {
@@ -438,9 +440,13 @@ void HostAgents::SetAddresses(const std::vector<std::string>& addresses) {
   for (size_t i = 0; i < addresses.size(); ++i) hosts_[i]->address = addresses[i];
 }
 
+// On a busy host, questions would arrive faster than the agent answers them, and other frames would
+// wait behind them.
 void HostAgents::AskProgress() {
-  for (const auto& host : hosts_)
-    if (host->ready && !host->gone) host->stream->Send({FrameType::kAskProgress});
+  for (const auto& host : hosts_) {
+    if (!host->ready || host->gone || std::exchange(host->owes_progress, true)) continue;
+    host->stream->Send({FrameType::kAskProgress});
+  }
 }
 
 void HostAgents::SetPaused(bool paused) {
