@@ -55,6 +55,14 @@ def _received(work, index, like):
     return torch.frombuffer(memory, dtype=like.dtype).view(view.shape).to(like.device)
 
 
+def _all_received(tensors, single):
+    def finish(work):
+        received = [_received(work, i, tensor) for i, tensor in enumerate(tensors)]
+        return received[0] if single else received
+
+    return finish
+
+
 # Horovod's old argument `average` beside `op`.
 def _operation(op, average):
     if average is None:
@@ -158,11 +166,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
 
 
 def _gather(tensors, single, name, process_set):
-    def finish(work):
-        received = [_received(work, i, tensor) for i, tensor in enumerate(tensors)]
-        return received[0] if single else received
-
-    return _queue.submit(_abi.ALL_GATHER, name, process_set, _TENSORS, tensors, finish=finish)
+    return _queue.submit(_abi.ALL_GATHER, name, process_set, _TENSORS, tensors, finish=_all_received(tensors, single))
 
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
@@ -285,11 +289,8 @@ class _AllToAll(torch.autograd.Function):
 
 
 def _scatter(tensors, single, name, op, before, after, process_set):
-    def finish(work):
-        received = [_received(work, i, tensor) for i, tensor in enumerate(tensors)]
-        return received[0] if single else received
-
-    return _queue.submit(_abi.REDUCE_SCATTER, name, process_set, _TENSORS, tensors, op=op, before=before, after=after, finish=finish)
+    return _queue.submit(_abi.REDUCE_SCATTER, name, process_set, _TENSORS, tensors, op=op, before=before, after=after,
+                         finish=_all_received(tensors, single))
 
 
 def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
