@@ -38,7 +38,8 @@ TEST_CASE("workers on two hosts train variables of a server on one of them") {
 TEST_CASE("a killed worker on another host does not end the job") {
   if (Skipped()) return;
   const std::string how = GENERATE("worker", "wrapper");
-  const CommandResult result = Run(OnHosts(Serving({"2000", how})));
+  const TemporaryFolder folder;
+  const CommandResult result = Run(OnHosts(Serving({"2000", how, folder.path()})));
   CAPTURE(how, result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("updates 2000, lost 1\n"));

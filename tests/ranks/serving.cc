@@ -1,7 +1,8 @@
 // serving STEPS [CASE] [FOLDER]: trains "w" (300, 2) and "b" (3) with parameter servers. Every
 // gradient is 1/1024, and the optimizer counts the updates of each element. The cases:
-//   worker      the last worker kills itself in its 3rd step
-//   wrapper     the last worker kills its parent process in its 3rd step
+//   worker      the last worker kills itself in its 3rd step. The others wait for that, by a file in
+//               FOLDER
+//   wrapper     the last worker kills its parent process instead
 //   workers     every worker kills itself in its 3rd step
 //   gone        server 0 kills its parent process in its 5th update
 //   absent      the last worker exits with 0 before it connects to a server
@@ -65,7 +66,7 @@ struct Program {
 
   void Serve(dtrun::Context& job) {
     dtrun::ParameterCheckpoints checkpoints;
-    checkpoints.folder = folder;
+    if (!LosesLast()) checkpoints.folder = folder;
     checkpoints.every_steps = 8;
     const bool first = job.rank() == 0;
     std::vector<dtrun::Parameter> parameters = Parameters();
@@ -94,6 +95,19 @@ struct Program {
     return parameters;
   }
 
+  bool LosesLast() const { return what == "worker" || what == "wrapper"; }
+
+  // In the 3rd step of a worker: the last one is killed, the others wait for that. The lost step has
+  // to be handed out again, so the job cannot end before the loss is seen.
+  void LoseLast(bool last) const {
+    const std::string dead = folder + "/dead";
+    while (!last && access(dead.c_str(), F_OK) != 0) usleep(1000);
+    if (!last) return;
+    std::fclose(std::fopen(dead.c_str(), "w"));
+    kill(what == "worker" ? getpid() : getppid(), SIGKILL);
+    pause();
+  }
+
   int Work(dtrun::Context& job) {
     if (what == "fail") {
       std::fprintf(stderr, "no data\n");
@@ -106,8 +120,8 @@ struct Program {
     dtrun::ParameterWorker worker(job, variables, parameters, options);
     for (int done = 0; worker.NextStep(); ++done) {
       worker.Pull();
-      if (done == 2 && (what == "workers" || (what == "worker" && last))) raise(SIGKILL);
-      if (done == 2 && what == "wrapper" && last) kill(getppid(), SIGKILL), pause();
+      if (done == 2 && what == "workers") raise(SIGKILL);
+      if (done == 2 && LosesLast()) LoseLast(last);
       if (what == "wait") usleep(1000);
       for (dtrun::Parameter& parameter : parameters)
         for (uint64_t k = 0; k < parameter.gradient.count; ++k)

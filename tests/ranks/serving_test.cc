@@ -47,7 +47,7 @@ TEST_CASE("a killed worker does not end the job") {
   const std::string report = folder.path() + "/report.json";
   const CommandResult result = ServingJob(
       {"--launcher", launcher, "-np", "4", "--ps", "1", "--report-json", report},
-      {"2000", "worker"});
+      {"2000", "worker", folder.path()});
   CAPTURE(launcher, result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("updates 2000, lost 1\n"));
@@ -60,8 +60,9 @@ TEST_CASE("a killed worker does not end the job") {
 
 TEST_CASE("a worker killed together with its wrapper does not end the job") {
   const std::string launcher = GENERATE("mpirun", "local");
-  const CommandResult result =
-      ServingJob({"--launcher", launcher, "-np", "4", "--ps", "1"}, {"2000", "wrapper"});
+  const TemporaryFolder folder;
+  const CommandResult result = ServingJob(
+      {"--launcher", launcher, "-np", "4", "--ps", "1"}, {"2000", "wrapper", folder.path()});
   CAPTURE(launcher, result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("updates 2000, lost 1\n"));
