@@ -167,8 +167,9 @@ dtrun -np 2 ./all_reduce_perf --op all_to_all --dtype f32 --bytes 4096,1048576 -
 - In a batch, MPI's small operations with a root overlap, because only some ranks wait in them.
 - If a host has more ranks than cores, dtrun sets `mpi_yield_when_idle 1` for MPI.
 
-The cells are microseconds of dtrun, of f32 unless a row names another type. Parentheses hold `ratio`: MPI takes so many times
-as long, and below 1, MPI is faster. Column heads end with the number of ranks. The plot has more sizes of all_reduce."""
+The cells are microseconds of dtrun, of f32 unless a row names another type (f64 takes as long as f32). Parentheses hold
+`ratio`: MPI takes so many times as long, and below 1, MPI is faster. Column heads end with the number of ranks. The plot has
+more sizes of all_reduce."""
 
 
 def page(rows, by_isa, overhead, command, plot):
@@ -213,22 +214,6 @@ def hand_written(path):
     begin = old.find("\n## ", measured + 1)
     if begin >= 0:
         yield from old[begin + 1 :].rstrip("\n").split("\n")
-
-
-HEADINGS = {"Measured": "Collectives beside Open MPI"}  # headings that need a longer name in the contents
-
-
-def with_contents(lines):
-    """The page with a list of its sections below the title."""
-    title, *rest = "\n".join(lines).split("\n")
-    yield title
-    yield ""
-    for line in rest:
-        level, _, heading = line.partition(" ")
-        if level in ("##", "###"):
-            anchor = "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-            yield f"{'  ' * (len(level) - 2)}- [{HEADINGS.get(heading, heading)}](#{anchor})"
-    yield from rest
 
 
 # --- the plot -------------------------------------------------------------------------------------
@@ -373,7 +358,7 @@ def main():
     sections = itertools.chain(
         page(rows, by_isa, overhead, options.command, os.path.basename(options.plot)), hand_written(options.page)
     )
-    write(options.page, with_contents(sections))
+    write(options.page, sections)
 
 
 main()
