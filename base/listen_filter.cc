@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/text.h"
+
 namespace dtrun::base {
 
 std::vector<AddressBlock> ParseAddressBlocks(const std::string& list) {
@@ -29,6 +31,20 @@ std::vector<AddressBlock> ParseAddressBlocks(const std::string& list) {
     blocks.push_back({ntohl(address.s_addr) & mask, mask});
   }
   return blocks;
+}
+
+std::optional<PortRange> ParsePortRange(const std::string& text) {
+  if (text == "any") return PortRange{};
+  const std::vector<std::string> ends = Split(text, '-');
+  const auto first = ParseInteger(ends.front()), last = ParseInteger(ends.back());
+  if (ends.size() > 2 || !first || !last || *first < 1 || *last < *first || *last > 65535)
+    return std::nullopt;
+  return PortRange{static_cast<int>(*first), static_cast<int>(*last)};
+}
+
+std::string ShowPortRange(const PortRange& range) {
+  if (range == PortRange{}) return "any";
+  return range.first == range.last ? Text(range.first) : Text(range.first, '-', range.last);
 }
 
 // The filter sees each segment from its TCP header on. The destination address lies in the IP

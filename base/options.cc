@@ -100,6 +100,13 @@ const std::vector<OptionRow>& Rows() {
          return ParseInRange(value, 3, 1'000'000, options.peer_timeout_s);
        },
        [](const Options& options) { return Text(options.peer_timeout_s); }},
+      {"tcp_ports", false, "any, or ports from 1 to 65535, such as 20000-20099",
+       [](const std::string& value, Options& options) {
+         const std::optional<PortRange> range = ParsePortRange(value);
+         options.tcp_ports = range.value_or(PortRange{});
+         return range.has_value();
+       },
+       [](const Options& options) { return ShowPortRange(options.tcp_ports); }},
       {"wire_dtype", true, "none, f16 or bf16",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"none", "f16", "bf16"}, options.wire_dtype);

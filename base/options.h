@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "base/listen_filter.h"
 #include "base/process.h"
 
 namespace dtrun::base {
@@ -31,6 +32,8 @@ struct Options {
   std::string transport = "auto";
   /// A rank on a host that does not answer for this long is lost. Only with TCP and UCX.
   int64_t peer_timeout_s = 30;
+  /// The ports at which ranks listen for the transport "tcp". The hosts may have different ones.
+  PortRange tcp_ports = {};
   /// The type in which reduced f32 values cross from host to host: "none" (as they are), "f16",
   /// "bf16".
   std::string wire_dtype = "none";

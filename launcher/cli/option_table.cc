@@ -246,6 +246,8 @@ const std::vector<OptionRow>& OptionTable() {
        "auto", SetKnob, "transport"},
       {"--peer-timeout", Kind::kValue, "SECONDS", kLibrary,
        "a rank whose host is silent for this long is lost (tcp)", "30", SetKnob, "peer_timeout_s"},
+      {"--tcp-ports", Kind::kValue, "FIRST-LAST", kLibrary,
+       "ports at which ranks listen (tcp), and MASTER_PORT", "any", SetKnob, "tcp_ports"},
       {"--wire-dtype", Kind::kValue, "none|f16|bf16", kLibrary,
        "as what f32 sums cross from host to host", "none", SetKnob, "wire_dtype"},
       {"--reduce-isa", Kind::kValue, "auto|baseline|avx2|avx512", kLibrary,

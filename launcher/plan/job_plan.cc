@@ -18,6 +18,8 @@
 #include <optional>
 
 #include "base/launch_env.h"
+#include "base/listen_filter.h"
+#include "base/options.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/engines/executables.h"
@@ -100,8 +102,10 @@ void SayRendezvous(const std::string& job, Plan& plan) {
   if (Has(plan.environment, kMasterPort)) return;
   const bool first_is_here = IsThisMachine(first.name, OwnHostName());
   const unsigned random = static_cast<unsigned>(std::stoul(job.substr(0, 7), nullptr, 16));
-  const int port =
-      ChoosePort(random, first.slots, [&](int p) { return !first_is_here || IsFreePort(p); });
+  const int port = ChoosePort(
+      random, first.slots, [&](int p) { return !first_is_here || IsFreePort(p); },
+      base::ParsePortRange(ValueOf(plan.environment, base::OptionVariable("tcp_ports")))
+          .value_or(base::PortRange{}));
   SetForAll(kMasterPort, Text(port), plan);
 }
 

@@ -44,13 +44,17 @@ const std::vector<std::string>& RankVariableNames() {
   return names;
 }
 
-int ChoosePort(unsigned random, int ranks_there, const std::function<bool(int)>& is_free) {
+int ChoosePort(
+    unsigned random, int ranks_there, const std::function<bool(int)>& is_free,
+    base::PortRange range) {
   constexpr int kTries = 20;
-  const int needed = std::min(ranks_there, 1000) + 1;
-  const int choices = (kLastPort - kFirstPort) / needed;
-  int port = kFirstPort;
+  if (range.first == 0) range = {kFirstPort, kLastPort};
+  const int count = range.last - range.first + 1;
+  const int needed = std::min({ranks_there + 1, 1001, count});
+  const int choices = count / needed;
+  int port = range.first;
   for (int attempt = 0; attempt < kTries; ++attempt) {
-    port = kFirstPort +
+    port = range.first +
            static_cast<int>(
                (random + static_cast<unsigned>(attempt)) % static_cast<unsigned>(choices)) *
                needed;

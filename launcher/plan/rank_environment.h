@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "base/listen_filter.h"
 #include "launcher/hosts/cluster_environment.h"
 
 namespace dtrun::launcher {
@@ -27,9 +28,11 @@ const std::vector<std::string>& RankVariableNames();
 
 /// The first port for a job with `ranks_there` ranks on its first host. The job uses this port and
 /// one more for each of these ranks; at most 1000 are checked. `random` selects the ports. If
-/// `is_free` refuses one of them, the next choice is tried, up to 20 choices. All ports are below
-/// the range from which systems take ports for outgoing connections.
-int ChoosePort(unsigned random, int ranks_there, const std::function<bool(int)>& is_free);
+/// `is_free` refuses one of them, the next choice is tried, up to 20 choices. All ports are in
+/// `range`, or, if it is 0 to 0, below those that systems take for outgoing connections.
+int ChoosePort(
+    unsigned random, int ranks_there, const std::function<bool(int)>& is_free,
+    base::PortRange range = {});
 
 /// Whether no process on this machine listens on the port.
 bool IsFreePort(int port);

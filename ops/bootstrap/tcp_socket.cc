@@ -92,14 +92,17 @@ TcpPlace TcpPlace::Read(const std::string& text) {
   return {text.substr(0, space), static_cast<int>(*port)};
 }
 
-FileDescriptor ListenOn(TcpPlace& place, const std::string& listener) {
+namespace {
+
+// Returns -1 and sets errno if the place cannot be bound.
+FileDescriptor TryListen(TcpPlace& place, const std::string& listener) {
   const Addresses addresses = Resolve(place, listener);
   FileDescriptor socket = NewSocket(addresses->ai_family);
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0)
-    ThrowAt("bind", place, listener);
+    return FileDescriptor();
   sockaddr_storage own = {};
   socklen_t length = sizeof own;
   ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &length);
@@ -108,6 +111,29 @@ FileDescriptor ListenOn(TcpPlace& place, const std::string& listener) {
                                 : reinterpret_cast<const sockaddr_in&>(own).sin_port);
   SetNonBlocking(socket.get());
   return socket;
+}
+
+}  // namespace
+
+FileDescriptor ListenOn(TcpPlace& place, const std::string& listener) {
+  FileDescriptor socket = TryListen(place, listener);
+  if (socket.get() < 0) ThrowAt("bind", place, listener);
+  return socket;
+}
+
+FileDescriptor ListenIn(
+    const base::PortRange& ports, int skipped, TcpPlace& place, const std::string& listener) {
+  const int count = ports.last - ports.first + 1;
+  for (int i = 0; i < count; ++i) {
+    place.port = ports.first + (skipped + i) % count;
+    FileDescriptor socket = TryListen(place, listener);
+    if (socket.get() >= 0) return socket;
+    if (errno != EADDRINUSE) ThrowAt("bind", place, listener);
+  }
+  throw Error(
+      ErrorCode::kSystem, base::Text(
+                              "no port of ", base::ShowPortRange(ports), " is free at ", place.host,
+                              " for ", listener, "; expected one for each rank of the host"));
 }
 
 FileDescriptor ConnectTo(const TcpPlace& place, const std::string& listener) {

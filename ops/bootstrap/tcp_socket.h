@@ -30,6 +30,11 @@ struct TcpPlace {
 /// kSystem.
 FileDescriptor ListenOn(TcpPlace& place, const std::string& listener);
 
+/// Listens at the first free port of `ports`. `skipped`: that many ports come last, so that the
+/// ranks of a host do not all try the same port first.
+FileDescriptor ListenIn(
+    const base::PortRange& ports, int skipped, TcpPlace& place, const std::string& listener);
+
 /// Connects to a listening process. Returns -1 if no process listens there yet. Throws Error
 /// kSystem for any other failure.
 FileDescriptor ConnectTo(const TcpPlace& place, const std::string& listener);

@@ -97,7 +97,7 @@ bool Unheard(int socket) {
 TcpWire::TcpWire(Bootstrap& bootstrap, Engine& engine, const wire::Settings& settings)
     : rank_(bootstrap.rank()), settings_(settings), staging_(kStaging) {
   TcpPlace mine = {settings.address, 0};
-  if (!mine.host.empty()) listener_ = ListenOn(mine, "this rank");
+  if (!mine.host.empty()) listener_ = ListenIn(settings.ports, rank_, mine, "this rank");
   const std::vector<std::string> places = bootstrap.AllGather(mine.Text());
   for (size_t rank = 0; rank < places.size(); ++rank) {
     if (TcpPlace::Read(places[rank]).host.empty())

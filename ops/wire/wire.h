@@ -36,6 +36,7 @@ struct Settings {
   /// The address of this host that the other hosts reach, and its network interface: "10.0.0.1",
   /// "eth0". "": not known.
   std::string address = {}, interface = {};
+  base::PortRange ports = {};  ///< at which this rank may listen
   /// Known to all ranks of the job, if the job has a secret.
   std::string secret = {};
   /// A rank on a host that does not answer for this long is lost.

@@ -221,6 +221,7 @@ void Context::StartEngine(const base::GetEnv& get) {
       .settings =
           {.address = job_.own_place.address,
            .interface = job_.own_place.interface,
+           .ports = options_.tcp_ports,
            .secret = job_.secret,
            .lost_after = PeerTimeout()},
       .devices = {.backend = options_.device_backend, .memory_bytes = options_.gpu_memory_bytes},

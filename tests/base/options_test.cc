@@ -61,11 +61,25 @@ TEST_CASE("an invalid value is refused with its name and the expected value") {
   CHECK(
       RefusalOf({}, {{"bucket_mb", "4"}}) ==
       "unknown option 'bucket_mb'; the options are bucket_bytes, backend, device_backend, "
-      "gpu_memory_bytes, transport, peer_timeout_s, wire_dtype, reduce_isa, engine_thread, "
-      "timeout_s, "
+      "gpu_memory_bytes, transport, peer_timeout_s, tcp_ports, wire_dtype, reduce_isa, "
+      "engine_thread, timeout_s, "
       "stall_warning_s, on_stall, "
       "autotune, autotune_log, "
       "autotune_cache, autotune_wire, log_level");
+}
+
+TEST_CASE("tcp_ports takes a range of ports, one port or any") {
+  const auto ports = [](const std::string& text) {
+    const auto range = dtrun::base::ParsePortRange(text);
+    return range ? dtrun::base::ShowPortRange(*range) : "refused";
+  };
+  for (const char* text : {"any", "7000", "20000-20099", "1-65535"}) CHECK(ports(text) == text);
+  for (const char* text : {"", "-", "0", "0-5", "9-8", "1-65536", "1-2-3", "a-b", " 1", "any-9"})
+    CHECK(ports(text) == "refused");
+  CHECK(
+      RefusalOf({{"DTRUN_TCP_PORTS", "all"}}) ==
+      "environment variable DTRUN_TCP_PORTS is 'all'; expected any, or ports from 1 to 65535, such "
+      "as 20000-20099");
 }
 
 TEST_CASE("autotune options are refused without autotune") {

@@ -83,5 +83,15 @@ TEST_CASE("the rendezvous ports are random and free and below the ephemeral port
   }
 }
 
+TEST_CASE("the rendezvous ports are in the range that the user allows") {
+  const auto free = [](int) { return true; };
+  for (unsigned random : {0U, 1U, 77U, 0xfffffffU}) {
+    const int port = ChoosePort(random, 2, free, {7000, 7011});
+    CHECK((port >= 7000 && port + 2 <= 7011));
+    CHECK(ChoosePort(random, 8, free, {7000, 7001}) == 7000);
+  }
+  CHECK(ChoosePort(0, 1, [](int port) { return port > 7003; }, {7000, 7009}) == 7004);
+}
+
 }  // namespace
 }  // namespace dtrun::launcher

@@ -38,6 +38,18 @@ TEST_CASE("ranks started by hand on two hosts conform over each transport") {
   CHECK(result.exit_code == 0);
 }
 
+TEST_CASE("ranks on several hosts listen at the ports that the user allows and at no others") {
+  if (Skipped()) return;
+  const CommandResult result = Run(ScriptOnHosts(
+      "ports() { for h in h1 h2; do ssh $h ss -Hltn; done | awk '{sub(/.*:/, \"\", $4); if ($4 != "
+      "22) print $4}' | sort; }; launcher/dtrun --tag none --launcher ssh --tcp-ports 24000-24003 "
+      "-H h1:2,h2:2 tests/ranks/summing 400 >&2 & for i in $(seq 60); do found=$(ports); [ $(echo "
+      "\"$found\" | wc -l) -lt 4 ] || break; sleep .1; done; echo \"$found\"; wait $!"));
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == "24000\n24001\n24002\n24003\n");
+}
+
 TEST_CASE("tasks of a TF_CONFIG on two hosts meet at the first task") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(

@@ -238,6 +238,30 @@ TEST_CASE("rank 0 names the address that another process has taken") {
                                                           " failed: Address already in use");
 }
 
+TEST_CASE("listeners share the ports of a range and the last one names the range") {
+  const int first = FreePlace().port;  // the ports after it may be taken
+  const dtrun::base::PortRange ports = {first, first + 9};
+  std::vector<FileDescriptor> sockets;
+  std::vector<int> taken;
+  std::string refusal;
+  for (int rank = 0; refusal.empty(); ++rank) try {
+      TcpPlace place = {"127.0.0.1", 0};
+      sockets.push_back(dtrun::ops::ListenIn(ports, rank, place, "this rank"));
+      taken.push_back(place.port);
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+  REQUIRE(!taken.empty());
+  CHECK(taken.front() == first);
+  std::sort(taken.begin(), taken.end());
+  CHECK(std::adjacent_find(taken.begin(), taken.end()) == taken.end());
+  CHECK((taken.front() >= ports.first && taken.back() <= ports.last));
+  CHECK(
+      refusal == Text(
+                     "no port of ", first, "-", first + 9,
+                     " is free at 127.0.0.1 for this rank; expected one for each rank of the host"));
+}
+
 TEST_CASE("the port of a store is free after all ranks have come") {
   const auto meetings = StoreMeetings(2);
   const auto errors = ErrorsAtStore(meetings, [&](Bootstrap& bootstrap) {

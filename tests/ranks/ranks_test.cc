@@ -182,8 +182,8 @@ TEST_CASE("an unknown option is refused with the list of options") {
   CHECK(
       result.out ==
       "1: unknown option 'bucket_mb'; the options are bucket_bytes, backend, device_backend, "
-      "gpu_memory_bytes, transport, peer_timeout_s, wire_dtype, reduce_isa, engine_thread, "
-      "timeout_s, "
+      "gpu_memory_bytes, transport, peer_timeout_s, tcp_ports, wire_dtype, reduce_isa, "
+      "engine_thread, timeout_s, "
       "stall_warning_s, on_stall, autotune, autotune_log, autotune_cache, autotune_wire, "
       "log_level\n");
 }
