@@ -100,19 +100,14 @@ with_pkg_config() {
 story "pkg-config builds trainers in C++17 and in C99" with_pkg_config
 
 stricter() {
-  local compiler header
+  local header
   pkg_config_flags
-  mkdir -p alone/detail
   for header in $(cd "$prefix/include/dtrun" && echo ./*.h detail/*.h); do
     # Headers for another library need that library. Their own tests compile them.
     if [[ $header == */mpi.h || $header == */torch*.h ]]; then continue; fi
-    echo "#include <dtrun/${header#./}>" >"alone/$header.cc"
+    echo "dtrun/${header#./}" >>headers
   done
-  for compiler in g++ clang++; do
-    command -v $compiler >/dev/null || continue
-    find alone -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 \
-      $compiler "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}" -fsyntax-only
-  done
+  each_header_alone headers "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}"
 }
 story "each header compiles alone with more warnings as errors" stricter
 

@@ -45,6 +45,18 @@ pkg_config_flags() {
   read -ra flags < <(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs dtrun)
 }
 
+# Compiles each header of a list alone with Clang, which does that fastest, and all together with GCC. Without Clang, GCC does
+# both.
+each_header_alone() { # each_header_alone LIST FLAG...
+  local alone=g++
+  if command -v clang++ >/dev/null; then alone=clang++; fi
+  mkdir alone
+  awk '{ file = $0; gsub("/", "_", file); print "#include <" $0 ">" >("alone/" file ".cc") }' "$1"
+  find alone -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 $alone "${@:2}" -fsyntax-only
+  sed 's/.*/#include <&>/' "$1" >all.cc
+  g++ "${@:2}" -fsyntax-only all.cc
+}
+
 # Runs a second Bazel, because the Bazel that runs this test is busy. The stand-ins of dtrun's own build replace downloads. The
 # rc files of this machine's users are not read.
 own_bazel() { # own_bazel ARGUMENT...: prints as Bazel does
