@@ -63,7 +63,8 @@ void CheckMeeting(const StoreMeeting& meeting) {
     throw Error(
         ErrorCode::kInvalidArgument,
         Text("rank ", meeting.rank, " of ", meeting.size, "; expected a rank below the size"));
-  if (meeting.place.port < 1 || meeting.place.port > 65535)
+  const int least = meeting.rank == 0 && meeting.listening ? 0 : 1;
+  if (meeting.place.port < least || meeting.place.port > 65535)
     throw Error(
         ErrorCode::kInvalidArgument, Text(
                                          "the address of rank 0 has the port ", meeting.place.port,
@@ -212,10 +213,11 @@ std::unique_ptr<Bootstrap> GreetStore(
 std::unique_ptr<Bootstrap> JoinAtStore(const StoreMeeting& meeting) {
   CheckMeeting(meeting);
   if (meeting.rank == 0) {
-    StoreDoor door(meeting);
-    TcpPlace place = meeting.place;
-    FileDescriptor listener = meeting.size > 1 ? ListenOn(place, "rank 0") : FileDescriptor();
-    return GatherAtHub(SettingsOf(meeting), std::move(listener), door);
+    StoreMeeting here = meeting;
+    StoreDoor door(here);
+    FileDescriptor listener = here.size > 1 ? ListenOn(here.place, "rank 0") : FileDescriptor();
+    if (here.listening) here.listening(here.place.port);
+    return GatherAtHub(SettingsOf(here), std::move(listener), door);
   }
   const Deadline deadline = Clock::now() + meeting.timeout;
   Deadline warning = Clock::now() + std::max(meeting.warning_after, kLeastWarning);

@@ -72,10 +72,6 @@ bool AllAreHere(const TfCluster& cluster, const Machine& machine) {
       [&](const std::string& address) { return machine.is_own(HostOfAddress(address)); });
 }
 
-constexpr char kNeedsSecret[] =
-    "ranks on several hosts need DTRUN_JOB_SECRET, 16 or more random characters, the same on all "
-    "hosts";
-
 // Throws unless this process is a task, and all tasks are on this host or `may_be_far`.
 void CheckTasks(const TfCluster& cluster, const Machine& machine, bool may_be_far) {
   const size_t size = cluster.addresses.size();

@@ -36,6 +36,11 @@ struct Trust {
   bool empty() const { return secret.empty() && networks.empty(); }
 };
 
+/// For messages about ranks that have no Trust.
+inline constexpr char kNeedsSecret[] =
+    "ranks on several hosts need DTRUN_JOB_SECRET, 16 or more random characters, the same on all "
+    "hosts";
+
 /// Reads the variables. Throws Error kInvalidArgument for a secret of fewer than 16 bytes and for a
 /// text that names no network, and kSystem if the file cannot be read.
 Trust ReadTrust(const base::GetEnv& get);

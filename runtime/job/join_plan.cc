@@ -100,7 +100,7 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
 }
 
 // The launcher of MPICH, Intel MPI or MVAPICH may have started this process as one of several. It
-// sets the variables below. Throws if the user has set no address where the ranks meet.
+// sets the variables below. Throws if neither the user nor the launcher tells where the ranks meet.
 std::optional<JoinPlan> JoinByOtherMpi(const base::GetEnv& get, const Machine& machine) {
   struct Row {
     const char* rank;
@@ -120,6 +120,15 @@ std::optional<JoinPlan> JoinByOtherMpi(const base::GetEnv& get, const Machine& m
     // MPI_LOCALRANKID counts the ranks of one host alone.
     if (number && count && std::string(row.rank) != "MPI_LOCALRANKID")
       if (auto plan = PlanByNumber(get, *number, *count, name + " launcher")) return plan;
+    if (const auto file = NumberOf(get, "PMI_FD", 0); file && number && count && *number < *count)
+      return JoinPlan{
+          .way = Way::kPmi,
+          .description = "by " + name + " launcher",
+          .rank = *number,
+          .size = *count,
+          .place = {ValueOf(get, "MPIR_CVAR_CH3_INTERFACE_HOSTNAME").value_or(machine.host_name)},
+          .pmi_file = *file,
+          .one_host = NumberOf(get, "MPI_LOCALNRANKS", 1) == *count};
     throw Error(
         ErrorCode::kUnavailable,
         Text(
@@ -130,21 +139,81 @@ std::optional<JoinPlan> JoinByOtherMpi(const base::GetEnv& get, const Machine& m
   return std::nullopt;
 }
 
+// The first name in a node list of Slurm: "rack[2-3]node[01-04,7],login" -> "rack2node01". "": the
+// list is damaged.
+std::string FirstNode(const std::string& list) {
+  std::string first;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      first += list[i];
+      continue;
+    }
+    const size_t end = list.find_first_of(",-]", i);
+    i = list.find(']', i);
+    if (i == std::string::npos) return "";
+    const size_t open = list.rfind('[', i);
+    first += list.substr(open + 1, end - open - 1);
+  }
+  return first;
+}
+
+// Where the tasks of a step on several hosts meet. Without a port that Slurm has reserved
+// (srun --resv-ports), each step has a port of its own, below those that the kernel gives away.
+int PortOfStep(const base::GetEnv& get, int job, int step) {
+  constexpr int kFirst = 20000, kCount = 10000;
+  const std::string reserved = ValueOf(get, "SLURM_STEP_RESV_PORTS").value_or("");
+  const auto first = base::ParseInteger(reserved.substr(0, reserved.find_first_of(",-")));
+  const int own = first && *first >= 1 && *first <= 65535 ? static_cast<int>(*first)
+                                                          : kFirst + (job + step * 101) % kCount;
+  return NumberOf(get, "DTRUN_MASTER_PORT", 1, 65535).value_or(own);
+}
+
+// The tasks of a Slurm step meet on its only host, or on the first host of its node list, where
+// Slurm starts task 0. nullopt if the variables do not tell which host that is.
+std::optional<JoinPlan> PlanByStep(const base::GetEnv& get, int rank, int size) {
+  constexpr int kMostId = 2'147'483'647;
+  const std::optional<int> job = NumberOf(get, "SLURM_JOB_ID", 0, kMostId),
+                           step = NumberOf(get, "SLURM_STEP_ID", 0, kMostId),
+                           hosts = NumberOf(get, "SLURM_STEP_NUM_NODES", 1, kMostId);
+  const std::string first = FirstNode(ValueOf(get, "SLURM_STEP_NODELIST").value_or(""));
+  const bool ordered = ValueOf(get, "SLURM_DISTRIBUTION") != "arbitrary";
+  const bool single = !ValueOf(get, "SLURM_HET_SIZE");  // else a step has several node lists
+  if (!job || !step || !hosts || !single) return std::nullopt;
+  JoinPlan plan = {
+      .way = Way::kLocal,
+      .description = "by Slurm, on this host",
+      .meeting = Text(
+          "Slurm ", *job, '.', *step, ' ', ValueOf(get, "SLURM_RESTART_COUNT").value_or("0")),
+      .rank = rank,
+      .size = size};
+  if (*hosts == 1) return plan;
+  if (first.empty() || !ordered || ReadTrust(get).empty()) return std::nullopt;
+  plan.way = Way::kStore;
+  plan.description = "by Slurm";
+  plan.place = {first, PortOfStep(get, *job % 10000, *step % 10000)};
+  plan.host = ValueOf(get, "SLURMD_NODENAME").value_or("");
+  return plan;
+}
+
 // This process may be one of several tasks of a Slurm step. Those tasks are ranks. A single process
-// in an allocation is no rank. Throws if the user has set no address where the ranks meet.
+// in an allocation is no rank. Throws if the tasks cannot find each other.
 std::optional<JoinPlan> JoinBySlurm(const base::GetEnv& get, const Machine& machine) {
   const std::optional<std::string> task = ValueOf(get, "SLURM_PROCID");
   const std::optional<std::string> of_step = ValueOf(get, "SLURM_STEP_NUM_TASKS");
   const std::string tasks = of_step ? *of_step : ValueOf(get, "SLURM_NTASKS").value_or("1");
   if (!task || tasks == "1") return std::nullopt;
-  const std::optional<int> number = NumberOf(get, "SLURM_PROCID", 0);
-  if (const auto count = base::ParseInteger(tasks); count && *count > 1)
-    if (auto plan = PlanByNumber(get, *number, static_cast<int>(*count), "Slurm")) return plan;
+  const int rank = *NumberOf(get, "SLURM_PROCID", 0);
+  const int size = static_cast<int>(base::ParseInteger(tasks).value_or(0));
+  if (size > 1)
+    if (const auto plan = PlanByNumber(get, rank, size, "Slurm")) return plan;
+  if (size > rank && of_step)
+    if (const auto plan = PlanByStep(get, rank, size)) return plan;
+  const std::string why = of_step ? Text("started by Slurm without PMIx: ", kNeedsSecret)
+                                  : "not started by srun (SLURM_STEP_NUM_TASKS is not set)";
   throw Error(
       ErrorCode::kUnavailable,
       Text(
-          "Slurm started this process as task ", *task, " of ", tasks,
-          " without PMIx; expected PMIx, through which the tasks find each other; type instead: ",
+          "this process is task ", *task, " of ", tasks, ", ", why, "; type instead: ",
           Command({"srun", "--mpi=pmix"}, machine), " or, in the allocation: ",
           Command({"dtrun"}, machine), "   (set DTRUN_ALONE=1 for a world of one)"));
 }

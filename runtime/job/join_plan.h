@@ -34,13 +34,16 @@ struct JoinPlan {
     kMpi,    ///< MPI connects the ranks
     kLocal,  ///< all ranks are on this host and meet there
     kStore,  ///< the ranks are on any hosts and meet at an address of rank 0's host
+    kPmi,    ///< the process manager of another MPI tells the ranks where they meet
     kApart,  ///< a job with parameter servers: its ranks share no collectives
   };
   Way way = Way::kAlone;
   std::string description = "alone";  ///< for people: "through MPI", "by TF_CONFIG, on this host"
   std::string meeting = {};           ///< for kLocal and kStore: a name that all ranks share
-  int rank = 0, size = 1;             ///< for kLocal, kStore and kApart
-  ops::TcpPlace place = {};           ///< for kStore
+  int rank = 0, size = 1;             ///< for all but kAlone and kMpi
+  ops::TcpPlace place = {};           ///< for kStore. For kPmi: a name of this host, no port
+  int pmi_file = -1;                  ///< for kPmi: the descriptor of its connection
+  bool one_host = false;              ///< for kPmi: all ranks are on this host
   std::string host = {};              ///< for kStore: this host's name among the ranks; "": its own
 };
 

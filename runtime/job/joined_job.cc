@@ -1,8 +1,8 @@
 // The trainer's MPI communicator, if there is one, decides which processes belong together.
 // Otherwise the environment decides (join_plan.h): MPI connects the ranks, the ranks meet on this
-// host or at an address, each rank stays apart (parameter servers), or there is a single rank. If
-// dtrun launched the ranks, the launcher's host list has the host of each rank. Otherwise MPI knows
-// the hosts, or the ranks tell each other.
+// host or at an address, which another MPI's launcher may tell them, each rank stays apart
+// (parameter servers), or there is a single rank. If dtrun launched the ranks, the launcher's host
+// list has the host of each rank. Otherwise MPI knows the hosts, or the ranks tell each other.
 
 #include "runtime/job/joined_job.h"
 
@@ -22,6 +22,7 @@
 #include "base/version.h"
 #include "dtrun/error.h"
 #include "ops/bootstrap/bootstrap.h"
+#include "ops/bootstrap/pmi.h"
 #include "runtime/job/join_by_hand.h"
 #include "runtime/job/join_plan.h"
 
@@ -108,7 +109,7 @@ void CheckMpiKnows(const JoinPlan& plan) {
         ErrorCode::kUnavailable,
         "Init got an MPI communicator in a job with parameter servers (dtrun --ps): the job "
         "continues without a lost rank, but MPI does not; call Init without a communicator");
-  if (plan.way != JoinPlan::Way::kLocal && plan.way != JoinPlan::Way::kStore) return;
+  if (plan.way == JoinPlan::Way::kAlone || plan.way == JoinPlan::Way::kMpi) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
@@ -240,9 +241,9 @@ Trust TrustOf(const base::GetEnv& get, const std::optional<base::LaunchEnv>& lau
 }
 
 Job JoinAtPlace(
-    const JoinPlan& plan, const std::optional<base::LaunchEnv>& launch, const Machine& machine,
-    const base::Options& options, const base::GetEnv& get) {
-  const Trust trust = TrustOf(get, launch);
+    const JoinPlan& plan, const Trust& trust, const std::optional<base::LaunchEnv>& launch,
+    const Machine& machine, const base::Options& options,
+    const std::function<void(int port)>& listening = {}) {
   const base::LogSink log = base::StderrSink(plan.rank, options.log_level);
   Job job;
   job.meeting = ops::JoinAtStore({
@@ -255,9 +256,10 @@ Job JoinAtPlace(
       .timeout = std::chrono::seconds(options.timeout_s),
       .warning_after = std::chrono::seconds(options.stall_warning_s),
       .warn = [log](const std::string& text) { log(base::LogLevel::kWarning, text); },
+      .listening = listening,
   });
   Agree(*job.meeting, AgreedLines(launch, options));
-  job.own_place = PlaceTowards(plan.place);
+  job.own_place = PlaceTowards({plan.place.host, 1});
   job.secret = trust.secret;
   job.placement = launch ? PlaceByHostList(launch->hosts)
                          : PlaceByIdentity(
@@ -266,6 +268,55 @@ Job JoinAtPlace(
   job.members = ops::Members::World(plan.size);
   NameHosts(job);
   return job;
+}
+
+// The numeric address at which other hosts reach this one: that of its name, or, if the name leads
+// to loopback, that of its first network interface.
+std::string AddressForOthers(const std::string& name) {
+  const std::string address = PlaceTowards({name, 1}).address;
+  if (!address.empty() && !ops::IsTrusted(address, {})) return address;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return address;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(all, &::freeifaddrs);
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    char text[NI_MAXHOST] = {};
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    ::getnameinfo(
+        each->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+    if (!ops::IsTrusted(text, {})) return text;
+  }
+  return address;
+}
+
+std::string HexOf(const std::string& bytes) {
+  std::string hex;
+  for (const unsigned char byte : bytes)
+    for (const int digit : {byte >> 4, byte & 15}) hex += "0123456789abcdef"[digit];
+  return hex;
+}
+
+// Rank 0 makes a secret and listens at a free port. The process manager carries both to the others.
+Job JoinThroughPmi(JoinPlan plan, const Machine& machine, const base::Options& options) {
+  constexpr char kKey[] = "dtrun";
+  ops::Pmi pmi(plan.pmi_file, std::chrono::seconds(options.timeout_s));
+  plan.meeting = "PMI " + pmi.job();
+  if (plan.one_host) return JoinOnThisHost(plan, std::nullopt, machine, options);
+  Trust trust;
+  if (plan.rank == 0) {
+    trust.secret = HexOf(ops::RandomBytes());
+    plan.place = {AddressForOthers(plan.place.host), 0};
+    return JoinAtPlace(plan, trust, std::nullopt, machine, options, [&](int port) {
+      pmi.Put(kKey, Text(plan.place.host, ',', port, ',', trust.secret));
+      pmi.Barrier();
+    });
+  }
+  pmi.Barrier();
+  const std::vector<std::string> told = base::Split(pmi.Get(kKey), ',');
+  const auto port = told.size() == 3 ? base::ParseInteger(told[1]) : std::nullopt;
+  if (!port) throw Error(ErrorCode::kUnavailable, "rank 0 has not said where the ranks meet");
+  plan.place = {told[0], static_cast<int>(*port)};
+  trust.secret = told[2];
+  return JoinAtPlace(plan, trust, std::nullopt, machine, options);
 }
 
 Job JoinThroughMpi(
@@ -309,7 +360,9 @@ Job JoinJob(
   } else {
     job = plan.way == JoinPlan::Way::kAlone   ? Alone(launch, machine)
           : plan.way == JoinPlan::Way::kApart ? JoinApart(plan, *launch)
-          : plan.way == JoinPlan::Way::kStore ? JoinAtPlace(plan, launch, machine, options, get)
+          : plan.way == JoinPlan::Way::kPmi   ? JoinThroughPmi(plan, machine, options)
+          : plan.way == JoinPlan::Way::kStore
+              ? JoinAtPlace(plan, TrustOf(get, launch), launch, machine, options)
                                               : JoinOnThisHost(plan, launch, machine, options);
     job.description = plan.description;
   }

@@ -115,9 +115,13 @@ const std::vector<std::pair<std::string, std::string>> kStarters = {
      "TF_CONFIG='{\\\"cluster\\\": {\\\"worker\\\": [\\\"h1:4000\\\", \\\"h2:4000\\\"]}, "
      "\\\"task\\\": {\\\"type\\\": \\\"worker\\\", \\\"index\\\": $2}}' $3\"; }; "
      "start() { task h1 0 \"$1\" & task h2 1 \"$1\" && wait $!; }; "},
+    {"sh",  // with the variables of srun
+     "task() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET SLURM_JOB_ID=41 "
+     "SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 "
+     "SLURM_STEP_NODELIST=h[1-2] SLURM_PROCID=$2 $3\"; }; "
+     "start() { task h1 0 \"$1\" & task h2 1 \"$1\" && wait $!; }; "},
     {"mpiexec.hydra",
-     "start() { mpiexec.hydra -launcher ssh -hosts h1,h2 -ppn 1 -n 2 -genv MASTER_ADDR h1 -genv "
-     "MASTER_PORT 29500 -genv DTRUN_JOB_SECRET $DTRUN_JOB_SECRET $1; }; "},
+     "start() { env -u DTRUN_JOB_SECRET mpiexec.hydra -launcher ssh -hosts h1,h2 -ppn 1 -n 2 $1; }; "},
     {"torchrun",
      "node() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET $torchrun --nnodes 2 "
      "--node_rank $2 --nproc_per_node 1 --master_addr h1 --master_port 29500 --no_python $3\"; }; "

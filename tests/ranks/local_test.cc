@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -225,7 +226,7 @@ TEST_CASE("a process that cannot join its job fails and names the command to typ
                      Contains(":1 tests/ranks/misbehave 'a b'   (set DTRUN_ALONE=1"));
   CHECK_THAT(
       said({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}),
-      Contains("srun --mpi=pmix tests/ranks/misbehave 'a b'"));
+      Contains("not started by srun") && Contains("dtrun tests/ranks/misbehave 'a b'"));
   CHECK_THAT(
       said({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), Contains("MPICH's or Intel MPI's launcher"));
   CHECK_THAT(said({{"TF_CONFIG", "{"}}), Contains("TF_CONFIG: found '{', expected a JSON object"));
@@ -233,6 +234,28 @@ TEST_CASE("a process that cannot join its job fails and names the command to typ
   CHECK(
       Run(Command{.argv = {"tests/ranks/conformance"}, .environment = far}).out ==
       "self: many checks, 0 wrong\n");
+}
+
+TEST_CASE("ranks that MPICH's mpiexec starts meet on this host through its process manager") {
+  if (Run({.argv = {"sh", "-c", "command -v mpiexec.hydra"}}).exit_code != 0) {
+    std::puts("SKIPPED: mpiexec.hydra is not installed");
+    return;
+  }
+  const auto mpiexec = [](const std::string& ranks, const Words& program) {
+    Words argv = {"mpiexec.hydra", "-n", ranks};
+    argv.insert(argv.end(), program.begin(), program.end());
+    return Run({.argv = argv, .timeout = std::chrono::seconds(120)});
+  };
+  const CommandResult result = mpiexec("3", {"tests/ranks/conformance"});
+  CHECK(result.err == "");
+  CHECK(result.out == "shm: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+  // The process manager serves one process of each rank, and once.
+  const CommandResult twice = mpiexec(
+      "2", {"sh", "-c", "tests/ranks/summing >/dev/null && exec tests/ranks/misbehave refuse"});
+  CHECK_THAT(
+      twice.out + twice.err,
+      Contains("the launcher that started this process (PMI_FD)") && Contains("set MASTER_ADDR"));
 }
 
 TEST_CASE("Init with an MPI communicator is refused in a process that was started by hand") {

@@ -235,6 +235,23 @@ TEST_CASE("ranks that Slurm or another MPI has numbered meet at the master's add
       "by MASTER_ADDR and MASTER_PORT, as rank of Slurm");
 }
 
+TEST_CASE("ranks that another MPI's launcher serves ask it where they meet") {
+  const Variables hydra = {
+      {"PMI_RANK", "1"},
+      {"PMI_SIZE", "4"},
+      {"PMI_FD", "9"},
+      {"MPI_LOCALNRANKS", "2"},
+      {"MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "n7"}};
+  const JoinPlan plan = PlanOf(hydra);
+  CHECK(plan.way == Way::kPmi);
+  CHECK((plan.rank == 1 && plan.size == 4 && plan.pmi_file == 9 && !plan.one_host));
+  CHECK(plan.place.host == "n7");
+  CHECK(plan.description == "by MPICH's or Intel MPI's launcher");
+  CHECK(PlanOf(With(hydra, {{"MPI_LOCALNRANKS", "4"}})).one_host);
+  const Variables master = With(kSecret, {{"MASTER_ADDR", "h0"}, {"MASTER_PORT", "5"}});
+  CHECK(MeetingOf(With(hydra, master)) == "1 of 4 meets at h0:5");
+}
+
 TEST_CASE("dtrun's ranks on several hosts meet at the master's address") {
   const Variables launch = {{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:2,k:1"}, {"DTRUN_RANK", "2"}};
   CHECK(
@@ -346,19 +363,64 @@ TEST_CASE("the launcher of another MPI is named") {
       RefusalOf({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"I_MPI_MPIRUN", "mpirun"}}),
       Catch::StartsWith("unavailable: Intel MPI's launcher"));
   CHECK_THAT(RefusalOf({{"MPI_LOCALNRANKS", "4"}}), Catch::Contains("MPICH's or Intel MPI's"));
+  CHECK_THAT(
+      RefusalOf({{"PMI_RANK", "4"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}}),
+      Catch::Contains("MPICH's or Intel MPI's"));
   CHECK_THAT(RefusalOf({{"MV2_COMM_WORLD_SIZE", "4"}}), Catch::Contains("MVAPICH's"));
   CHECK(Described({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MPI_LOCALNRANKS", "1"}}) == "alone");
 }
 
-TEST_CASE("tasks of srun without PMIx are refused and one process in an allocation is accepted") {
-  const std::string refusal = RefusalOf({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}});
+// Task 2 of 4 of a step on one node.
+const Variables kStep = {{"SLURM_NTASKS", "9"},         {"SLURM_STEP_NUM_TASKS", "4"},
+                         {"SLURM_PROCID", "2"},         {"SLURM_JOB_ID", "41"},
+                         {"SLURM_STEP_ID", "3"},        {"SLURM_STEP_NUM_NODES", "1"},
+                         {"SLURM_STEP_NODELIST", "h1"}, {"PMI_RANK", "2"}};
+
+TEST_CASE("the tasks of srun on one node meet there without PMIx") {
+  CHECK(PlanOf(kStep).way == Way::kLocal);
+  CHECK(Described(kStep) == "2 of 4 at Slurm 41.3 0");
+  CHECK(Described(With(kStep, {{"SLURM_RESTART_COUNT", "1"}})) == "2 of 4 at Slurm 41.3 1");
+  CHECK(PlanOf(kStep).description == "by Slurm, on this host");
+}
+
+TEST_CASE("the tasks of srun on several nodes meet at the first node of the step") {
+  const auto place = [](const std::string& nodes, const Variables& more = {}) {
+    const Variables several = {{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", nodes}};
+    return MeetingOf(With(With(With(kStep, kSecret), several), more));
+  };
+  CHECK(place("n1,n2") == "2 of 4 meets at n1:20344");
+  CHECK(place("node[01-04,07],other") == "2 of 4 meets at node01:20344");
+  CHECK(place("rack[2,5]-n[010-012]x") == "2 of 4 meets at rack2-n010x:20344");
+  CHECK(place("n1,n2", {{"SLURMD_NODENAME", "n2"}}) == "2 of 4 meets at n1:20344 on n2");
+  CHECK(place("n1,n2", {{"SLURM_JOB_ID", "2147483647"}}) == "2 of 4 meets at n1:23950");
+  CHECK(place("n1,n2", {{"SLURM_STEP_RESV_PORTS", "12000-12001"}}) == "2 of 4 meets at n1:12000");
+  CHECK(place("n1,n2", {{"DTRUN_MASTER_PORT", "9"}}) == "2 of 4 meets at n1:9");
+  CHECK(place("n1,n2", {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "5"}}) == "2 of 4 meets at h:5");
+}
+
+TEST_CASE("tasks of srun that cannot find each other are refused with the line to type") {
+  const Variables several = With(kStep, {{"SLURM_STEP_NUM_NODES", "2"}});
+  const std::string refusal = RefusalOf(several);
   CHECK(
       refusal ==
-      "unavailable: Slurm started this process as task 2 of 4 without PMIx; expected PMIx, through "
-      "which the tasks find each other; type instead: srun --mpi=pmix ./train 'a b' or, in the "
-      "allocation: dtrun ./train 'a b'   (set DTRUN_ALONE=1 for a world of one)");
+      "unavailable: this process is task 2 of 4, started by Slurm without PMIx: ranks on several "
+      "hosts need DTRUN_JOB_SECRET, 16 or more random characters, the same on all hosts; type "
+      "instead: srun --mpi=pmix ./train 'a b' or, in the allocation: dtrun ./train 'a b'   (set "
+      "DTRUN_ALONE=1 for a world of one)");
+  const Variables trusted = With(several, kSecret);
+  for (const Variables& unknown :
+       {Variables{{"SLURM_STEP_NODELIST", "n[1-2"}}, Variables{{"SLURM_DISTRIBUTION", "arbitrary"}},
+        Variables{{"SLURM_HET_SIZE", "2"}}})
+    CHECK_THAT(RefusalOf(With(trusted, unknown)), Catch::Contains("srun --mpi=pmix ./train"));
+  CHECK_THAT(RefusalOf(With(trusted, {{"SLURM_JOB_ID", "x"}})), Catch::Contains("SLURM_JOB_ID"));
+}
+
+TEST_CASE("a batch script of Slurm is no rank and one process in an allocation is alone") {
+  CHECK_THAT(
+      RefusalOf({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}),
+      Catch::Contains("this process is task 0 of 4, not started by srun (SLURM_STEP_NUM_TASKS is "
+                      "not set); type instead: srun --mpi=pmix"));
   const Variables pmi2 = {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}, {"PMI_RANK", "2"}};
-  CHECK(RefusalOf(pmi2) == refusal);
   CHECK_THAT(RefusalOf(With(pmi2, {{"MPI_LOCALNRANKS", "4"}})), Catch::Contains("MPICH's"));
   CHECK(Described({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "1"}}) == "alone");
   CHECK(Described({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}) == "alone");
