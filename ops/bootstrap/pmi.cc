@@ -79,9 +79,10 @@ std::string Pmi::Ask(const std::string& command, const std::string& answer) {
     }
     if (!AwaitReady(file_.get(), POLLIN, deadline))
       throw Error(
-          ErrorCode::kTimeout, Text(
-                                   "waited ", timeout_.count(),
-                                   " s for the answer of the launcher (PMI_FD) to '", command, "'"));
+          ErrorCode::kTimeout,
+          Text(
+              "waited ", timeout_.count(), " s for the answer of the launcher (PMI_FD) to '",
+              command, "'"));
     char bytes[4096];
     const ssize_t count = ::read(file_.get(), bytes, sizeof bytes);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;

@@ -182,8 +182,8 @@ std::optional<JoinPlan> PlanByStep(const base::GetEnv& get, int rank, int size) 
   JoinPlan plan = {
       .way = Way::kLocal,
       .description = "by Slurm, on this host",
-      .meeting = Text(
-          "Slurm ", *job, '.', *step, ' ', ValueOf(get, "SLURM_RESTART_COUNT").value_or("0")),
+      .meeting =
+          Text("Slurm ", *job, '.', *step, ' ', ValueOf(get, "SLURM_RESTART_COUNT").value_or("0")),
       .rank = rank,
       .size = size};
   if (*hosts == 1) return plan;
@@ -211,11 +211,11 @@ std::optional<JoinPlan> JoinBySlurm(const base::GetEnv& get, const Machine& mach
   const std::string why = of_step ? Text("started by Slurm without PMIx: ", kNeedsSecret)
                                   : "not started by srun (SLURM_STEP_NUM_TASKS is not set)";
   throw Error(
-      ErrorCode::kUnavailable,
-      Text(
-          "this process is task ", *task, " of ", tasks, ", ", why, "; type instead: ",
-          Command({"srun", "--mpi=pmix"}, machine), " or, in the allocation: ",
-          Command({"dtrun"}, machine), "   (set DTRUN_ALONE=1 for a world of one)"));
+      ErrorCode::kUnavailable, Text(
+                                   "this process is task ", *task, " of ", tasks, ", ", why,
+                                   "; type instead: ", Command({"srun", "--mpi=pmix"}, machine),
+                                   " or, in the allocation: ", Command({"dtrun"}, machine),
+                                   "   (set DTRUN_ALONE=1 for a world of one)"));
 }
 
 }  // namespace

@@ -333,6 +333,21 @@ Job JoinThroughMpi(
   return job;
 }
 
+Job JoinWithoutMpi(
+    const JoinPlan& plan, const std::optional<base::LaunchEnv>& launch, const Machine& machine,
+    const base::Options& options, const base::GetEnv& get) {
+  switch (plan.way) {
+    case JoinPlan::Way::kApart: return JoinApart(plan, *launch);
+    case JoinPlan::Way::kLocal: return JoinOnThisHost(plan, launch, machine, options);
+    case JoinPlan::Way::kPmi: return JoinThroughPmi(plan, machine, options);
+    case JoinPlan::Way::kStore:
+      return JoinAtPlace(plan, TrustOf(get, launch), launch, machine, options);
+    case JoinPlan::Way::kAlone:
+    case JoinPlan::Way::kMpi: break;
+  }
+  return Alone(launch, machine);
+}
+
 }  // namespace
 
 std::string JobSecret(const base::LaunchEnv& launch) {
@@ -358,12 +373,7 @@ Job JoinJob(
     job.description =
         handle.comm == nullptr ? plan.description : "by the caller's MPI communicator";
   } else {
-    job = plan.way == JoinPlan::Way::kAlone   ? Alone(launch, machine)
-          : plan.way == JoinPlan::Way::kApart ? JoinApart(plan, *launch)
-          : plan.way == JoinPlan::Way::kPmi   ? JoinThroughPmi(plan, machine, options)
-          : plan.way == JoinPlan::Way::kStore
-              ? JoinAtPlace(plan, TrustOf(get, launch), launch, machine, options)
-                                              : JoinOnThisHost(plan, launch, machine, options);
+    job = JoinWithoutMpi(plan, launch, machine, options, get);
     job.description = plan.description;
   }
   const int alone = job.apart ? plan.rank : 0;

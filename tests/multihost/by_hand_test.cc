@@ -121,7 +121,8 @@ const std::vector<std::pair<std::string, std::string>> kStarters = {
      "SLURM_STEP_NODELIST=h[1-2] SLURM_PROCID=$2 $3\"; }; "
      "start() { task h1 0 \"$1\" & task h2 1 \"$1\" && wait $!; }; "},
     {"mpiexec.hydra",
-     "start() { env -u DTRUN_JOB_SECRET mpiexec.hydra -launcher ssh -hosts h1,h2 -ppn 1 -n 2 $1; }; "},
+     "start() { env -u DTRUN_JOB_SECRET mpiexec.hydra -launcher ssh -hosts h1,h2 -ppn 1 -n 2 $1; "
+     "}; "},
     {"torchrun",
      "node() { ssh $1 \"cd $PWD && DTRUN_JOB_SECRET=$DTRUN_JOB_SECRET $torchrun --nnodes 2 "
      "--node_rank $2 --nproc_per_node 1 --master_addr h1 --master_port 29500 --no_python $3\"; }; "

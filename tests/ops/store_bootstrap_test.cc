@@ -257,9 +257,10 @@ TEST_CASE("listeners share the ports of a range and the last one names the range
   CHECK(std::adjacent_find(taken.begin(), taken.end()) == taken.end());
   CHECK((taken.front() >= ports.first && taken.back() <= ports.last));
   CHECK(
-      refusal == Text(
-                     "no port of ", first, "-", first + 9,
-                     " is free at 127.0.0.1 for this rank; expected one for each rank of the host"));
+      refusal ==
+      Text(
+          "no port of ", first, "-", first + 9,
+          " is free at 127.0.0.1 for this rank; expected one for each rank of the host"));
 }
 
 TEST_CASE("the port of a store is free after all ranks have come") {

@@ -1,6 +1,7 @@
 // serving STEPS [CASE] [FOLDER]: trains "w" (300, 2) and "b" (3) with parameter servers. Every
 // gradient is 1/1024, and the optimizer counts the updates of each element. The cases:
-//   worker      the last worker kills itself in its 3rd step. The others wait for that, by a file in
+//   worker      the last worker kills itself in its 3rd step. The others wait for that, by a file
+//   in
 //               FOLDER
 //   wrapper     the last worker kills its parent process instead
 //   workers     every worker kills itself in its 3rd step
@@ -97,8 +98,8 @@ struct Program {
 
   bool LosesLast() const { return what == "worker" || what == "wrapper"; }
 
-  // In the 3rd step of a worker: the last one is killed, the others wait for that. The lost step has
-  // to be handed out again, so the job cannot end before the loss is seen.
+  // In the 3rd step of a worker: the last one is killed, the others wait for that. The lost step
+  // has to be handed out again, so the job cannot end before the loss is seen.
   void LoseLast(bool last) const {
     const std::string dead = folder + "/dead";
     while (!last && access(dead.c_str(), F_OK) != 0) usleep(1000);
