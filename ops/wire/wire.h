@@ -118,7 +118,7 @@ class Wire {
 };
 
 /// A thread that rings the engine's doorbell when a file becomes readable. It does so once after
-/// each call of Arm.
+/// each call of Arm, and looks at the file only after the pause.
 class Waker {
  public:
   Waker(int file, std::shared_ptr<Segment> doorbell);
@@ -126,7 +126,7 @@ class Waker {
   Waker(const Waker&) = delete;
   Waker& operator=(const Waker&) = delete;
 
-  void Arm();
+  void Arm(std::chrono::microseconds pause = {});
 
  private:
   void Run();
@@ -134,6 +134,7 @@ class Waker {
   int file_;
   std::shared_ptr<Segment> doorbell_;
   FileDescriptor stopper_;  // readable once the object is destroyed
+  std::atomic<std::chrono::microseconds> pause_{};
   std::atomic<bool> armed_{false}, stop_{false};
   std::thread thread_;
 };

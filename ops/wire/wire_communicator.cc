@@ -211,7 +211,8 @@ Waker::~Waker() {
   thread_.join();
 }
 
-void Waker::Arm() {
+void Waker::Arm(std::chrono::microseconds pause) {
+  pause_.store(pause, std::memory_order_relaxed);
   if (armed_.exchange(true, std::memory_order_acq_rel)) return;
   armed_.notify_one();
 }
@@ -219,6 +220,7 @@ void Waker::Arm() {
 void Waker::Run() {
   for (;;) {
     armed_.wait(false, std::memory_order_acquire);
+    std::this_thread::sleep_for(pause_.load(std::memory_order_relaxed));
     pollfd files[] = {{file_, POLLIN, 0}, {stopper_.get(), POLLIN, 0}};
     if (::poll(files, 2, -1) < 0) continue;
     if (stop_) return;
