@@ -9,11 +9,12 @@ namespace dtrun::launcher {
 
 const LaunchEngine& MpirunEngine();  // mpirun.cc
 const LaunchEngine& LocalEngine();   // local_engine.cc
+const LaunchEngine& SrunEngine();    // local_engine.cc
 const LaunchEngine& SshEngine();     // local_engine.cc
 
 const std::vector<const LaunchEngine*>& LaunchEngines() {
   static const std::vector<const LaunchEngine*> engines = {
-      &MpirunEngine(), &LocalEngine(), &SshEngine()};
+      &MpirunEngine(), &LocalEngine(), &SrunEngine(), &SshEngine()};
   return engines;
 }
 

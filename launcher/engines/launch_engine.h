@@ -87,6 +87,9 @@ class LaunchEngine {
   /// Whether the engine reports a lost rank as a failure even if the job goes on without the rank.
   virtual bool blames_lost_ranks() const = 0;
 
+  /// The remote shell by which dtrun and this engine reach other hosts; "": ssh, or the user's.
+  virtual std::string remote_shell() const = 0;
+
   /// Whether the program exists. `path` is $PATH.
   virtual bool IsInstalled(const std::string& path) const = 0;
   /// The path of the program. `path` is $PATH. Throws LaunchError kUnavailable or kInternal.
@@ -133,7 +136,8 @@ const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string
 /// The arguments of ssh that come before the host.
 std::vector<std::string> SshArguments(const Reach& reach);
 
-/// The command that runs a command on a host. The caller appends the host and that command.
+/// The command that runs a program on a host. The caller appends the host and the program's path,
+/// in shell quotes.
 std::vector<std::string> RemoteShell(const Reach& reach);
 /// The host's name for ssh: IPv6 addresses lose their brackets.
 std::string SshHost(const std::string& name);

@@ -1,8 +1,9 @@
 // The engines without MPI. dtrun_local (dtrun_local.cc) starts the ranks: those of this host as its
-// children, those of other hosts through ssh and another dtrun_local there.
+// children, those of other hosts through ssh or srun and another dtrun_local there.
 
 #include <algorithm>
 
+#include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/engines/executables.h"
 #include "launcher/engines/launch_engine.h"
@@ -24,6 +25,7 @@ class WithoutMpi : public LaunchEngine {
   bool starts_again() const override { return false; }
   std::string more_words() const override { return ""; }
   bool blames_lost_ranks() const override { return false; }
+  std::string remote_shell() const override { return ""; }
 
   bool IsInstalled(const std::string&) const override { return true; }
   std::string Find(const std::string&) const override { return FindHelper(program()); }
@@ -106,6 +108,34 @@ class Local final : public WithoutMpi {
   }
 };
 
+// Each agent and each dtrun_local is a job step of one task.
+class Srun final : public WithoutMpi {
+ public:
+  std::string name() const override { return "srun"; }
+  std::string summary() const override { return "in a Slurm allocation, without MPI and ssh"; }
+
+  // By default, srun passes on whole lines only, waits until no other step has the CPUs, and hands
+  // the whole environment to the step. --unbuffered gives the program a terminal that changes no
+  // byte. The other options end the effect of the variables of a batch script, and let the step use
+  // all CPUs of the job on its host.
+  std::string remote_shell() const override {
+    return "srun --quiet --unbuffered --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 "
+           "--distribution=block --cpu-bind=none --mpi=none --kill-on-bad-exit=0 "
+           "--export=HOME,LOGNAME,PATH,SHELL,USER --nodelist";
+  }
+
+  bool IsInstalled(const std::string& path) const override {
+    return SearchPath("srun", path).has_value();
+  }
+
+  std::string Probe(const EngineCall& call) const override {
+    if (base::ProcessEnv("SLURM_JOB_ID").value_or("").empty())
+      return "--launcher srun needs an allocation of Slurm, but SLURM_JOB_ID is not set; start "
+             "dtrun in a batch script (sbatch) or in salloc";
+    return WithoutMpi::Probe(call);
+  }
+};
+
 class Ssh final : public WithoutMpi {
  public:
   std::string name() const override { return "ssh"; }
@@ -116,6 +146,11 @@ class Ssh final : public WithoutMpi {
 
 const LaunchEngine& LocalEngine() {
   static const Local engine;
+  return engine;
+}
+
+const LaunchEngine& SrunEngine() {
+  static const Srun engine;
   return engine;
 }
 

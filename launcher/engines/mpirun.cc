@@ -160,6 +160,7 @@ class Mpirun final : public LaunchEngine {
  public:
   std::string name() const override { return "mpirun"; }
   std::string summary() const override { return ""; }
+  std::string remote_shell() const override { return ""; }
   std::string program() const override { return "mpirun"; }
   bool is_own() const override { return false; }
   bool joins_by_secret() const override { return false; }

@@ -242,7 +242,7 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
           host.remote
               ? Text(
                     "host ", host.name,
-                    " cannot be used: ", reason.empty() ? "ssh ended without a message" : reason)
+                    " cannot be used: ", reason.empty() ? "its remote shell ended without a message" : reason)
               : Text("the agent of this host could not be started: ", reason));
     return;
   }

@@ -21,9 +21,11 @@ const Words& SecretPatterns() {
   return patterns;
 }
 
-// Each host numbers its devices itself.
+// Each host numbers its devices itself. The tasks of Slurm differ from host to host, too.
 const Words& HostPatterns() {
-  static const Words patterns = {"OMPI_*", "PMIX_*", "*_VISIBLE_DEVICES"};
+  static const Words patterns = {"OMPI_*",         "PMIX_*",        "*_VISIBLE_DEVICES",
+                                 "SLURM_PROCID",   "SLURM_LOCALID", "SLURM_NODEID",
+                                 "SLURM_TASK_PID", "SLURM_GTIDS",   "SLURMD_NODENAME"};
   return patterns;
 }
 

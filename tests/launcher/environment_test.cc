@@ -18,7 +18,8 @@ TEST_CASE("secrets and device variables and names that no shell can set are not 
           {"PATH=/bin", "HF_TOKEN=x", "my_secret_=x", "DB_PASSWORD=x", "API_KEY=x", "AWS_REGION=x",
            "SSH_AUTH_SOCK=x", "GOOGLE_CREDENTIALS=x", "BASH_FUNC_f%%=() { :; }", "a.b=x", "1A=x",
            "OMPI_COMM_WORLD_RANK=1", "CUDA_VISIBLE_DEVICES=0", "KEYBOARD=de", "_x9=1",
-           "DTRUN_BUCKET_BYTES=9"}) == Words{"PATH", "KEYBOARD", "_x9", "DTRUN_BUCKET_BYTES"});
+           "SLURM_PROCID=0", "SLURM_JOB_ID=4", "DTRUN_BUCKET_BYTES=9"}) ==
+      Words{"PATH", "KEYBOARD", "_x9", "SLURM_JOB_ID", "DTRUN_BUCKET_BYTES"});
 }
 
 TEST_CASE("allowed secrets are forwarded unless denied and named variables are always forwarded") {

@@ -1,6 +1,7 @@
 // The engines that start ranks without MPI, and the choice of an engine.
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,21 @@ TEST_CASE("without mpirun a job takes local or ssh, unless it needs mpirun") {
   CHECK(ChooseLaunchEngine(here, folder.path()).name() == "local");
   folder.Write("mpirun", "#!/bin/sh\n", 0755);
   CHECK(choice() == "mpirun");
+}
+
+TEST_CASE("in an allocation of Slurm without mpirun a job takes srun") {
+  const testing::TemporaryFolder folder;
+  EngineCall call = SixRanks();
+  const auto choice = [&] { return ChooseLaunchEngine(call, folder.path()).name(); };
+  setenv("SLURM_JOB_ID", "41", 1);
+  CHECK(choice() == "ssh");  // srun is not installed
+  folder.Write("srun", "#!/bin/sh\n", 0755);
+  CHECK(choice() == "srun");
+  unsetenv("SLURM_JOB_ID");
+  CHECK(choice() == "ssh");
+  CHECK_THAT(
+      FindLaunchEngine("srun")->Probe(call),
+      Catch::Contains("--launcher srun needs an allocation of Slurm") && Catch::Contains("salloc"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "ops/shm/shm_communicator.h"
 #include "ops/tcp/tcp_handshake.h"
 #include "ops/tcp/tcp_wire.h"
+#include "ops/wire/wire.h"
 #include "tests/support/thread_ranks.h"
 
 namespace {
@@ -73,6 +75,23 @@ std::string ErrorOf(const std::function<void()>& call, ErrorCode code = ErrorCod
 
 void ExpectText(const std::string& text, const std::string& part) {
   Expect(text.find(part) != std::string::npos, text);
+}
+
+TEST_CASE("a waker looks at its file only after the pause") {
+  using namespace std::chrono_literals;
+  const dtrun::ops::FileDescriptor ready(::eventfd(1, EFD_CLOEXEC));
+  const auto segment = dtrun::ops::Segment::Create(sizeof(dtrun::ops::Doorbell));
+  auto& doorbell = *reinterpret_cast<dtrun::ops::Doorbell*>(segment->data());
+  dtrun::ops::wire::Waker waker(ready.get(), segment);
+  const auto time_until_ring = [&](std::chrono::microseconds pause) {
+    const auto begin = std::chrono::steady_clock::now();
+    const uint32_t ticket = doorbell.Prepare();
+    waker.Arm(pause);
+    doorbell.Sleep(ticket, 60s);
+    return std::chrono::steady_clock::now() - begin;
+  };
+  CHECK(time_until_ring(200ms) >= 200ms);
+  CHECK(time_until_ring(0us) < 60s);
 }
 
 TEST_CASE("a rank that leaves is lost for all ranks, and the others go on without it") {

@@ -79,7 +79,7 @@ TEST_CASE("two runs on the same number of ranks and a run on no ranks are refuse
   CHECK(ScalingTable({}).empty());
 }
 
-// docs/guides/scaling.md, "Examples that were not there".
+// docs/guides/scaling.md, "Only processed examples count".
 TEST_CASE("the published figure of eight GPUs shrinks to the processed examples") {
   const auto run = [](int ranks, double published, uint64_t processed) {
     const double seconds = 60000 / published;  // per epoch

@@ -1,0 +1,92 @@
+// Jobs in Slurm's allocations: a real Slurm serves the hosts.
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <string>
+
+#include "tests/multihost/rig.h"
+
+namespace {
+
+using namespace dtrun::testing;
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+CommandResult InSlurm(const std::string& script) {
+  return Run(OnHosts(
+      {"tests/multihost/with_slurm", "h1", "h2", "--", "sh", "-c", script}, {"--names", "h1,h2"}));
+}
+
+// Whether this machine has no Slurm or cannot make hosts. If so, each call prints the reason.
+bool NoSlurm() {
+  if (Skipped()) return true;
+  static const CommandResult result = InSlurm("true");
+  constexpr int kMissing = 77;
+  if (result.exit_code != kMissing) return false;
+  std::printf("SKIPPED: %s", result.err.c_str());
+  return true;
+}
+
+// Shell functions. `batch COMMAND` submits a batch script, waits for its end, prints its output and
+// returns its exit code. `left` prints the processes of jobs that run on the hosts. For all others,
+// ssh fails.
+const std::string kShell =
+    "mkdir /run/no_ssh; printf '#!/bin/sh\\necho ssh is blocked >&2; exit 255\\n' "
+    ">/run/no_ssh/ssh; chmod +x /run/no_ssh/ssh; export PATH=/run/no_ssh:$PATH; "
+    "submit() { printf '#!/bin/bash\\n%s\\n' \"$*\" >/run/batch; shift $#; "
+    "sbatch $wait --parsable --nodes 2 --ntasks-per-node 2 --output /run/out /run/batch; "
+    "}; "
+    "batch() { wait=--wait submit \"$@\" >/dev/null; code=$?; cat /run/out; return $code; }; "
+    "left() { for h in h1 h2; do /usr/bin/ssh $h ps -e -o args= | grep -E "
+    "'dtrun_|launcher/dtrun|tests/ranks' | grep -v grep; done; }; "
+    "soon_none() { for i in $(seq 50); do [ -n \"$(left)\" ] || return 0; sleep 0.1; done; left; "
+    "}; ";
+
+TEST_CASE("a batch script starts ranks on all nodes through srun, without ssh and MPI") {
+  if (NoSlurm()) return;
+  const CommandResult result =
+      InSlurm(kShell + "batch launcher/dtrun --launcher srun --tag none tests/ranks/conformance");
+  CAPTURE(result.err);
+  CHECK(result.out == "hierarchical: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("under srun a killed rank is named and the job ends with its code on all nodes") {
+  if (NoSlurm()) return;
+  const CommandResult result = InSlurm(
+      kShell +
+      "batch launcher/dtrun --launcher srun sh -c \"'[ \\$RANK = 3 ] && kill -9 \\$\\$; sleep "
+      "60'\"; "
+      "echo code $?; soon_none");
+  CHECK_THAT(
+      result.out, Contains("dtrun: rank 3 on h2 was killed by SIGKILL\n") &&
+                      Catch::Matchers::EndsWith("code 137\n"));
+}
+
+TEST_CASE("a cancelled Slurm job and a killed dtrun leave nothing on any node") {
+  if (NoSlurm()) return;
+  const std::string fault = GENERATE("scancel $job", "pkill -KILL -f 'launcher/dtrun --launcher'");
+  const CommandResult result = InSlurm(
+      kShell +
+      "job=$(submit exec launcher/dtrun --launcher srun tests/ranks/summing 100000); "
+      "until [ $(grep -c stdout /run/out) -ge 4 ]; do sleep 0.1; done; left | grep -c "
+      "tests/ranks/summing; " +
+      fault + "; soon_none");
+  CAPTURE(fault, result.err);
+  CHECK_THAT(result.out, Catch::Matchers::EndsWith("\n") && !Contains("tests/ranks"));
+}
+
+TEST_CASE("tasks of srun find each other without dtrun's launcher and without PMIx") {
+  if (NoSlurm()) return;
+  const std::string mpi = GENERATE("none", "pmi2");
+  const CommandResult result = InSlurm(
+      "srun --mpi=" + mpi +
+      " --nodes 1 --ntasks 2 tests/ranks/conformance; export "
+      "DTRUN_JOB_SECRET=$(openssl rand -hex 16); srun --mpi=" +
+      mpi + " --nodes 2 --ntasks 3 tests/ranks/conformance");
+  CAPTURE(mpi, result.err);
+  CHECK(result.out == "shm: many checks, 0 wrong\nhierarchical: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+}  // namespace
