@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,9 +42,12 @@ int Wish(const char* name, int otherwise) {
   return wish == nullptr ? otherwise : std::atoi(wish);
 }
 
+// "": the file cannot be read, for example because its process has just ended.
 std::string Read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << file.rdbuf();  // unlike an iterator, throws no errors of the file
+  return text.str();
 }
 
 // The value of a variable in the environment of a process; "": none.

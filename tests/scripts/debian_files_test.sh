@@ -72,6 +72,14 @@ each_file_is_in_one_package() {
   done
 }
 
+# dh_installexamples fails for a pattern without a file.
+example_patterns_match() {
+  local pattern
+  while read -r pattern; do
+    compgen -G "$tree/$pattern" >found || unmet "a file for $pattern in debian/dtrun-examples.examples"
+  done <"$tree/debian/dtrun-examples.examples"
+}
+
 control_fields() {
   local package
   for package in libdtrun0 libdtrun-dev dtrun dtrun-examples; do
@@ -114,6 +122,7 @@ if [[ -e /usr/share/dpkg/buildopts.mk && $(uname -m) == x86_64 ]]; then
 else
   skip_story "each installed file is in one package" "dpkg-dev was not found; scripts/debian --yes installs Debian's package"
 fi
+story "each pattern of examples in debian/ has a file" example_patterns_match
 story "there are four packages, dtrun depends on Open MPI, and nobody claims a licence" control_fields
 story "recipes that no test runs say so in their first line" unrun_recipes_say_so
 story "scripts/debian refuses unknown options, a file as its folder, and missing packages" wrong_calls
