@@ -89,8 +89,9 @@ std::string ProgramFile(const std::vector<std::string>& program, const std::stri
   return SearchPath(program[0], path).value_or(program[0]);
 }
 
-LookPlan PlanLook(const Options& options) {
+LookPlan PlanLook(const Options& options, const LaunchEngine& engine) {
   Plan plan;
+  plan.call.engine = &engine;
   plan.environment = OwnVariables();
   plan.call.mpi_args = options.mpi_args;
   const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
@@ -115,15 +116,15 @@ std::vector<Target> TargetsOf(const Options& options, const Surroundings& surrou
   return targets;
 }
 
-// Whether the engine of a job on these hosts needs Open MPI.
-bool NeedsOpenMpi(const Options& options, const std::vector<Target>& targets) {
-  if (options.engine != nullptr) return !options.engine->is_own();
+// The engine that a job on these hosts would have.
+const LaunchEngine& EngineOf(const Options& options, const std::vector<Target>& targets) {
+  if (options.engine != nullptr) return *options.engine;
   EngineCall call;
   for (const Target& target : targets) call.placement.push_back({target.host, target.slots});
   call.only_this_machine = std::all_of(
       targets.begin(), targets.end(), [](const Target& target) { return target.on_this_machine; });
   call.mpi_args = options.mpi_args;
-  return !ChooseLaunchEngine(call, base::ProcessEnv("PATH").value_or("")).is_own();
+  return ChooseLaunchEngine(call, base::ProcessEnv("PATH").value_or(""));
 }
 
 }  // namespace
@@ -140,12 +141,12 @@ DoctorResult RunDoctor(
   const auto is_here = [](const Target& target) { return target.on_this_machine; };
   size_t here =
       static_cast<size_t>(std::find_if(targets.begin(), targets.end(), is_here) - targets.begin());
-  const bool needs_open_mpi = NeedsOpenMpi(options, targets);
+  const LaunchEngine& engine = EngineOf(options, targets);
   if (here == targets.size()) targets.push_back({OwnHostName(), 0, true});
-  const std::vector<HostLook> looks = LookAtAll(targets, PlanLook(options));
+  const std::vector<HostLook> looks = LookAtAll(targets, PlanLook(options, engine));
   std::vector<Diagnosis> hosts;
   for (const HostLook& look : looks)
-    hosts.push_back({look, FindingsOf(look, looks[here], needs_open_mpi)});
+    hosts.push_back({look, FindingsOf(look, looks[here], !engine.is_own())});
   const std::string json = DoctorJson(hosts, looks[here]);
   if (file) file->Write(json);
   return {

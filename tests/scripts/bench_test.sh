@@ -130,7 +130,7 @@ quick() {
   expect_output "expected --output FOLDER"
   run scripts/bench --quick --output out
   expect_status 0
-  expect_equal "$(wc -l <calls)" 46
+  expect_equal "$(wc -l <calls)" 43
   grep -q "^.scripts/bench --quick. on " out/benchmarks.md || unmet "that the page says how it was made"
   [[ -e out/benchmarks.svg && ! -e docs/reference/benchmarks.md ]] || unmet "the files in the folder given"
 }
