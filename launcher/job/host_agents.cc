@@ -239,11 +239,10 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
     if (!host.refusal)
       host.refusal = LaunchError(
           ExitCode::kUnavailable,
-          host.remote
-              ? Text(
-                    "host ", host.name,
-                    " cannot be used: ", reason.empty() ? "its remote shell ended without a message" : reason)
-              : Text("the agent of this host could not be started: ", reason));
+          host.remote ? Text(
+                            "host ", host.name, " cannot be used: ",
+                            reason.empty() ? "its remote shell ended without a message" : reason)
+                      : Text("the agent of this host could not be started: ", reason));
     return;
   }
   losses_.push_back(

@@ -252,10 +252,9 @@ Reach PlanReach(const Options& options, const Plan& plan) {
   reach.remote_shell = ParameterOf("plm_rsh_agent", plan);
   if (const std::string own = plan.call.engine->remote_shell(); !own.empty()) {
     if (options.ssh_port > 0 || !options.ssh_identity.empty())
-      throw UsageError(
-          Text(
-              "found --ssh-port or --ssh-identity; expected neither with --launcher ",
-              plan.call.engine->name(), ", which does not use ssh"));
+      throw UsageError(Text(
+          "found --ssh-port or --ssh-identity; expected neither with --launcher ",
+          plan.call.engine->name(), ", which does not use ssh"));
     reach.by_ssh = false;
     reach.remote_shell = own;
   }

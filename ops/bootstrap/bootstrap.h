@@ -129,8 +129,8 @@ struct StoreMeeting {
   /// answer. On rank 0 also called once for each address from which rank 0 has refused a
   /// connection. May be empty.
   std::function<void(const std::string& text)> warn = {};
-  /// Called on rank 0 with its port as soon as it listens. Then `place.port` may be 0 on rank 0: any
-  /// free port. May be empty.
+  /// Called on rank 0 with its port as soon as it listens. Then `place.port` may be 0 on rank 0:
+  /// any free port. May be empty.
   std::function<void(int port)> listening = {};
   uint64_t most_bytes = 1 << 30;  ///< that all ranks together may bring to a gather
 };
