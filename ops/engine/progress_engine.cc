@@ -370,11 +370,20 @@ base::Duration Engine::LookAtClock(std::optional<base::TimePoint>* looked) {
   std::lock_guard lock(mutex_);
   const base::TimePoint now = clock_.Now();
   if (looked != nullptr) Forgive(now - std::exchange(*looked, now).value_or(now), now);
+  NoteAdvances(now);
   if (now >= next_alarm_) CheckDeadlines(now);
   LookForLeavers(now);
   base::TimePoint next = next_alarm_;
   for (const auto& driver : drivers_) next = std::min(next, driver->Look(now));
   return next - now;
+}
+
+// At every look, not only at alarms: an operation then waits from when it advanced last, on all
+// ranks alike, and they give up together.
+void Engine::NoteAdvances(base::TimePoint now) {
+  for (const auto& entry : active_) {
+    if (std::exchange(entry->advanced, false)) entry->since = now;
+  }
 }
 
 void Engine::CheckDeadlines(base::TimePoint now) {

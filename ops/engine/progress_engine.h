@@ -268,6 +268,7 @@ class Engine {
 
   void BeginWait(Entry* entry, base::TimePoint now);
   base::Duration LookAtClock(std::optional<base::TimePoint>* looked);
+  void NoteAdvances(base::TimePoint now);
   void RecordWaiting(base::TimePoint& since);
 
   // Everything from here on is called under mutex_.

@@ -89,7 +89,7 @@ TEST_CASE("ranks that are left are told of every loss and go on in the same proc
           "ssh h2 kill -CONT $victim; sleep 2",
           {0, 1, 2},
           kTimeout - 1.5,
-          2 * kTimeout + 6,
+          kTimeout + 5,
           "rank 3 "},
       Fault{
           "the link from h2 cut",

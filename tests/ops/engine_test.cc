@@ -370,6 +370,24 @@ TEST_CASE("an operation that advances does not time out") {
   CHECK_THAT(ErrorOf(work), Catch::StartsWith("gave up after"));
 }
 
+TEST_CASE("the time limit counts from when the operation advanced last") {
+  Rank rank;
+  const auto fate = std::make_shared<Fate>();
+  Work work = rank.Start(fate);
+  const int64_t looks = rank.clock.looks() + 2;
+  std::thread waiter([&] { CHECK_THROWS_AS(work.Wait(), Error); });
+  REQUIRE(Soon([&] { return rank.clock.looks() >= looks; }));
+  Pass(rank, 5s);
+  fate->advances = true;
+  Pass(rank, 590s);
+  CHECK_FALSE(rank.engine->gave_up());
+  Pass(rank, 15s);
+  const bool in_time = rank.engine->gave_up();
+  Pass(rank, 40s);
+  CHECK(in_time);
+  waiter.join();
+}
+
 TEST_CASE("an operation that peers finished before the next look is not late") {
   Rank rank;
   const auto fate = std::make_shared<Fate>();
