@@ -100,16 +100,10 @@ with_pkg_config() {
 story "pkg-config builds trainers in C++17 and in C99" with_pkg_config
 
 stricter() {
-  local header
-  pkg_config_flags
-  for header in $(cd "$prefix/include/dtrun" && echo ./*.h detail/*.h); do
-    # Headers for another library need that library. Their own tests compile them.
-    if [[ $header == */mpi.h || $header == */torch*.h ]]; then continue; fi
-    echo "dtrun/${header#./}" >>headers
-  done
-  each_header_alone headers "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}"
+  trainer_headers >headers
+  all_together "${trainer_warnings[@]}"
 }
-story "each header compiles alone with more warnings as errors" stricter
+story "the headers compile with more warnings as errors" stricter
 
 too_old() {
   trainer_sources

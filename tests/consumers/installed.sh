@@ -45,16 +45,22 @@ pkg_config_flags() {
   read -ra flags < <(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs dtrun)
 }
 
-# Compiles each header of a list alone with Clang, which does that fastest, and all together with GCC. Without Clang, GCC does
-# both.
-each_header_alone() { # each_header_alone LIST FLAG...
-  local alone=g++
-  if command -v clang++ >/dev/null; then alone=clang++; fi
-  mkdir alone
-  awk '{ file = $0; gsub("/", "_", file); print "#include <" $0 ">" >("alone/" file ".cc") }' "$1"
-  find alone -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 $alone "${@:2}" -fsyntax-only
-  sed 's/.*/#include <&>/' "$1" >all.cc
-  g++ "${@:2}" -fsyntax-only all.cc
+# The headers for trainers, and those of the training library. Headers for another library need that library; their own tests
+# compile them.
+trainer_headers() { (cd "$prefix/include" && printf '%s\n' dtrun/*.h dtrun/detail/*.h | grep -vE '/(mpi|torch[^/]*)\.h$'); }
+models_headers() { (cd "$prefix/include" && find dtrun/models -name '*.h'); }
+trainer_warnings=(-std=c++17 -Wall -Wextra -Werror -Wconversion -pedantic -Wshadow -Wold-style-cast)
+models_warnings=(-std=c++20 -Wall -Wextra -Werror -Wshadow)
+
+# With GCC, and if it is there with Clang. headers_test.sh compiles each alone.
+all_together() { # all_together FLAG...: the headers of the file `headers`
+  local compiler
+  (($(wc -l <headers) >= 10)) || unmet "ten headers at least, got $(cat headers)"
+  sed 's/.*/#include <&>/' headers >all.cc
+  for compiler in g++ clang++; do
+    if ! command -v $compiler >/dev/null; then continue; fi
+    $compiler "$@" -I"$prefix/include" -fsyntax-only all.cc
+  done
 }
 
 # Runs a second Bazel, because the Bazel that runs this test is busy. The stand-ins of dtrun's own build replace downloads. The

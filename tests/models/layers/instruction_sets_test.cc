@@ -38,6 +38,14 @@ std::string OutputOn(const std::string& set, const std::string& name) {
   return "";
 }
 
+// The layers are built once for all cases.
+const std::string& Implementations(const std::string& set) {
+  static std::map<std::string, std::string> outputs;
+  const auto found = outputs.find(set);
+  if (found != outputs.end()) return found->second;
+  return outputs[set] = OutputOn(set, "child: implementations");
+}
+
 void SayInstructionSet() { std::printf("instruction set: %s\n", onednn::InstructionSet().c_str()); }
 
 // The values after "word: " in a child's output.
@@ -65,8 +73,8 @@ void Report(const std::string& name, const Shape& input, LayerList layers, DType
 // Layers with few, many and odd numbers of channels, and several window sizes, strides and
 // paddings.
 void ReportLayers(DType dtype) {
-  for (const int channels : {1, 3, 4, 16, 30, 64}) {
-    for (const int filters : {8, 10, 32, 64}) {
+  for (const int channels : {1, 3, 16, 30}) {
+    for (const int filters : {8, 10, 64}) {
       for (const int size : {1, 3, 5, 7}) {
         for (const int stride : {1, 2}) {
           const Conv2DOptions options = {
@@ -103,7 +111,7 @@ TEST_CASE("child: implementations", "[.]") {
 
 TEST_CASE("no direction of a heavy layer uses a reference implementation on any instruction set") {
   for (const std::string& set : kSets) {
-    const std::string output = OutputOn(set, "child: implementations");
+    const std::string& output = Implementations(set);
     if (output.empty()) continue;
     CHECK(LinesWith(output, "part").size() > 1000);
     for (const std::string& part : LinesWith(output, "part")) {
@@ -118,7 +126,7 @@ TEST_CASE("no direction of a heavy layer uses a reference implementation on any 
 
 TEST_CASE("a bf16 network computes in bf16 only if the CPU multiplies bf16 values") {
   for (const std::string& set : kSets) {
-    const std::string output = OutputOn(set, "child: implementations");
+    const std::string& output = Implementations(set);
     if (output.empty()) continue;
     const bool in_bf16 = output.find("part: C bf16") != std::string::npos;
     INFO(set);
