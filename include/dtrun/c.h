@@ -760,6 +760,10 @@ DTRUN_API dtrun_error* dtrun_shards_step_momentum(
     dtrun_shards* shards, double factor, const dtrun_momentum_step* step);
 /// Returns when parameter `index` holds the values of the last step.
 DTRUN_API dtrun_error* dtrun_shards_wait_for(dtrun_shards* shards, size_t index);
+/// Calls `visit` for each slice of this rank's share, for example to copy the state. Local. The
+/// gradients of the slices are unspecified. Values and state are those of the last step.
+DTRUN_API dtrun_error* dtrun_shards_own_slices(
+    dtrun_shards* shards, dtrun_update_function visit, void* argument);
 /// Gathers the whole of state `slot` of parameter `index` in `output` on rank `root`, or on all
 /// ranks if `root` is -1. Collective. `output` has as many elements as the parameter.
 DTRUN_API dtrun_error* dtrun_shards_gather_state(

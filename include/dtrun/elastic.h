@@ -6,8 +6,10 @@
 #include <dtrun/context.h>
 #include <dtrun/detail/block_device.h>
 #include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/kept_shards.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/sharded_optimizer.h>
 #include <dtrun/state_broadcast.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -79,8 +82,9 @@ auto RunElastic(const Body& work, const Options& options = {}) {
 /// Between Step() and EndStep() there is no other collective call: the steps of two ranks differ by
 /// at most one. The size of the job may change from call to call (`dtrun --min-np`), but not
 /// Context::launch_size. If a loss ends all processes (`dtrun --restarts` with mpirun), EndStep
-/// also keeps the values in memory of the host, and at most one step is lost. An optimizer that
-/// keeps different state on each rank (ShardedOptimizer, kAdasum) cannot be kept. Not thread-safe.
+/// also keeps the values in memory of the host, and at most one step is lost. A ShardedOptimizer is
+/// kept by Keep(ShardedOptimizer&), inside the function. An optimizer with kAdasum cannot be kept.
+/// Not thread-safe.
 class Elastic {
  public:
   /// `options` are those of Init.
@@ -110,12 +114,60 @@ class Elastic {
     broadcasts_.push_back({std::move(broadcast), std::move(save), std::move(load)});
   }
 
+  /// Keeps the values and the state of a ShardedOptimizer, of which each rank has only a share.
+  /// Collective. Call it in the function of Run, after the optimizer is made: after a loss, it
+  /// gives the optimizer the kept values and state.
+  ///
+  /// After every `every` steps, each rank copies its share into memory of its host, which outlives
+  /// the rank. If there are several hosts, it also sends the share to a rank of another host, while
+  /// the next steps compute. After a loss, at most 2 * every - 1 steps are computed again, and all
+  /// values kept by this object are those of the step with which the loop goes on. The memory holds
+  /// two snapshots of each share and of each copy: copies() says how many bytes.
+  ///
+  /// kInvalidArgument: a second optimizer, a value that is kept by functions without `save` and
+  /// `load`, or a call outside the function of Run. If a host and the host with its copies are lost
+  /// together, the error is kUnavailable on all ranks. If a loss ends all processes (`dtrun
+  /// --restarts` with mpirun), the loop starts from its beginning.
+  void Keep(ShardedOptimizer& optimizer, uint64_t every = 1) {
+    const auto refuse = [](const std::string& why) {
+      throw Error(ErrorCode::kInvalidArgument, "Elastic::Keep of a ShardedOptimizer: " + why);
+    };
+    if (running_ == nullptr) refuse("expected a call in the function of Run");
+    if (!CanSave()) refuse("a value is kept by a function alone; expected `save` and `load`");
+    if (shards_ == nullptr) shards_ = std::make_unique<detail::KeptShards>();
+    if (shards_->attached()) refuse("found a second optimizer; expected one");
+    shards_->Attach(
+        optimizer, running_->world(), running_->cross_rank(), losses_, step_, every, Saved());
+  }
+
+  /// The cost of the copies of a ShardedOptimizer on this rank.
+  struct Copies {
+    uint64_t held_bytes = 0,  ///< in memory, of this rank's snapshots and copies
+        copy_bytes = 0;       ///< sent to another host for each copy; 0: there is one host
+    double pack_s = 0,        ///< in which the training packed snapshots, in all
+        wait_s = 0;           ///< in which a step waited for copies, in all
+  };
+  Copies copies() const {
+    if (shards_ == nullptr) return {};
+    const detail::KeptShards::Cost cost = shards_->cost();
+    return {cost.held_bytes, cost.copy_bytes, cost.pack_s, cost.wait_s};
+  }
+
   /// The number of steps that the kept values have behind them.
   uint64_t step() const { return step_; }
   /// Says that the kept values are those after one more step.
   void EndStep() {
     ++step_;
-    if (job_ != nullptr) job_->KeepState(name_, step_, Saved());
+    if (shards_ == nullptr) {
+      if (job_ != nullptr) job_->KeepState(name_, step_, Saved());
+      return;
+    }
+    if (!shards_->attached())
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "Elastic::EndStep: this call of the function has not kept its ShardedOptimizer; expected "
+          "Keep(optimizer) in each call");
+    shards_->Take(step_, [this] { return Saved(); });
   }
   /// The epoch of the job in the last call of `work`: see Context::losses.
   uint32_t losses() const { return losses_; }
@@ -150,9 +202,13 @@ class Elastic {
   class Attachment {
    public:
     Attachment(Elastic& elastic, Context& job) : elastic_(elastic) {
+      elastic.running_ = &job;
       if (job.keeps_state() && elastic.CanSave()) elastic.job_ = &job;
     }
-    ~Attachment() { elastic_.job_ = nullptr; }
+    ~Attachment() {
+      elastic_.job_ = elastic_.running_ = nullptr;
+      if (elastic_.shards_ != nullptr) elastic_.shards_->Detach();
+    }
     Attachment(const Attachment&) = delete;
     Attachment& operator=(const Attachment&) = delete;
 
@@ -196,16 +252,22 @@ class Elastic {
   void Load(Context& job) {
     const std::optional<KeptStep> found = job.LoadState(name_);
     if (!found || found->step <= step_) return;
+    Take(found->state);
+    step_ = found->step;
+  }
+
+  // Takes values from the bytes of Saved.
+  void Take(const std::string& state) {
     size_t at = 0;
     const auto next = [&] {
       uint64_t size = 0;
-      const bool has_size = found->state.size() - at >= sizeof size;
-      if (has_size) std::memcpy(&size, found->state.data() + at, sizeof size);
+      const bool has_size = state.size() - at >= sizeof size;
+      if (has_size) std::memcpy(&size, state.data() + at, sizeof size);
       at += sizeof size;
-      if (!has_size || found->state.size() - at < size)
+      if (!has_size || state.size() - at < size)
         throw Error(ErrorCode::kMismatch, "the kept state is of a training with other values");
       at += size;
-      return found->state.substr(at - size, size);
+      return state.substr(at - size, size);
     };
     for (const NamedBuffer& kept : kept_) {
       std::string value = next();
@@ -214,7 +276,6 @@ class Elastic {
       detail::Copy(Buffer(value.data(), kept.buffer.count, kept.buffer.dtype), kept.buffer);
     }
     for (const KeptByFunctions& kept : broadcasts_) kept.load(next());
-    step_ = found->step;
   }
 
   static std::vector<Buffer> GradientsOf(Optimizer& optimizer) {
@@ -232,14 +293,42 @@ class Elastic {
         kept.optimizer->parameters()[i].gradient = kept.gradients[i];
     if (job_ != nullptr) Load(job);
     detail::CheckSameText(job.world(), "kept values", Description());
-    std::vector<uint64_t> steps(static_cast<size_t>(job.size()));
-    job.world().AllGather(Buffer(&step_, 1), Buffer(steps.data(), steps.size()));
-    const auto furthest = std::max_element(steps.begin(), steps.end());
-    if (*furthest == 0) return;
-    const int root = static_cast<int>(furthest - steps.begin());
+    uint64_t mine[] = {step_, shards_ != nullptr ? 1u : 0u};
+    std::vector<uint64_t> all(2 * static_cast<size_t>(job.size()));
+    job.world().AllGather(Buffer(mine, 2), Buffer(all.data(), all.size()));
+    int root = 0;  // the rank with the most steps
+    bool sharded = false;
+    for (size_t r = 0; 2 * r < all.size(); ++r) {
+      if (all[2 * r] > all[2 * static_cast<size_t>(root)]) root = static_cast<int>(r);
+      sharded = sharded || all[2 * r + 1] != 0;
+    }
+    step_ = all[2 * static_cast<size_t>(root)];
+    if (sharded) {
+      const std::optional<int> found = FindShards(job);
+      if (!found) return;
+      root = *found;
+    } else if (step_ == 0) {
+      return;
+    }
     BroadcastBuffers(job.world(), kept_, root);
     for (const KeptByFunctions& kept : broadcasts_) kept.broadcast(job.world(), root);
-    step_ = *furthest;
+  }
+
+  // Goes back to the newest step of which all shares are there, and returns the rank with its
+  // values. nullopt: no step was made.
+  std::optional<int> FindShards(Context& job) {
+    if (shards_ == nullptr) shards_ = std::make_unique<detail::KeptShards>();
+    const std::optional<std::pair<uint64_t, int>> found = shards_->Find(job.world());
+    if (!found && step_ == 0) return std::nullopt;
+    if (!found)
+      throw Error(
+          ErrorCode::kUnavailable,
+          "the ranks that held one share of a sharded optimizer's state were lost together; the "
+          "training begins again, at its last checkpoint if it loads one");
+    step_ = found->first;
+    if (job.rank() == found->second) Take(shards_->equal_on_all());
+    shards_->ShareScalars(job.world(), found->second);
+    return found->second;
   }
 
   std::string Description() const {
@@ -254,8 +343,10 @@ class Elastic {
   std::vector<NamedBuffer> kept_;
   std::vector<KeptOptimizer> optimizers_;
   std::vector<KeptByFunctions> broadcasts_;
+  std::unique_ptr<detail::KeptShards> shards_;  // null: no ShardedOptimizer is kept
   std::string name_ = NextName();
-  Context* job_ = nullptr;  // in which EndStep keeps the state; null: it does not
+  Context* job_ = nullptr;      // in which EndStep keeps the state; null: it does not
+  Context* running_ = nullptr;  // of the present call of `work`
   uint64_t step_ = 0;
   uint32_t losses_ = 0;
 };

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,10 @@
 #include <vector>
 
 namespace dtrun {
+
+namespace detail {
+class KeptShards;
+}
 
 /// The options of a ShardedOptimizer. All ranks pass the same options, otherwise kMismatch.
 struct ShardedOptions {
@@ -149,6 +154,7 @@ class ShardedOptimizer {
   void Step() {
     CheckFrozen();
     CheckBackward();
+    if (before_step_) before_step_();
     const double factor = PrepareNorms();
     inner_.BeginStep();
     Update update{inner_, frozen_, nullptr};
@@ -258,8 +264,28 @@ class ShardedOptimizer {
   }
 
  private:
+  friend class detail::KeptShards;
   using Handle =
       std::unique_ptr<dtrun_shards, detail::Destroyer<dtrun_shards, dtrun_shards_destroy>>;
+
+  // Calls `visit` with each dtrun_parameter_slice of this rank's share.
+  template <typename Visit>
+  void ForOwnSlices(const Visit& visit) {
+    struct Call {
+      const Visit& visit;
+      std::exception_ptr error;
+    } call{visit, nullptr};
+    const auto each = [](void* argument, const dtrun_parameter_slice* slice) {
+      Call& called = *static_cast<Call*>(argument);
+      try {
+        if (!called.error) called.visit(*slice);
+      } catch (...) {
+        called.error = std::current_exception();
+      }
+    };
+    detail::Check(dtrun_shards_own_slices(handle_.get(), each, &call));
+    if (call.error) std::rethrow_exception(call.error);
+  }
 
   // An exception must neither pass through the library nor leave the other ranks waiting.
   struct Update {
@@ -530,6 +556,7 @@ class ShardedOptimizer {
   bool backward_seen_ = false;  // a parameter was marked in this step
   bool marked_before_ = false;  // in an earlier step
   std::optional<double> norm_ = std::nullopt;
+  std::function<void()> before_step_ = nullptr;  // Elastic waits for its copies
 };
 
 }  // namespace dtrun

@@ -132,6 +132,18 @@ dtrun_error* dtrun_shards_wait_for(dtrun_shards* shards, size_t index) {
   return Guard([&] { Use(shards, "shards").shards.WaitFor(index); });
 }
 
+dtrun_error* dtrun_shards_own_slices(
+    dtrun_shards* shards, dtrun_update_function visit, void* argument) {
+  return Guard([&] {
+    dtrun_shards& used = Use(shards, "shards");
+    if (visit == nullptr) CheckNotNull(nullptr, "visit");
+    used.shards.ForOwnSlices([&](const dtrun::runtime::ParameterSlice& slice) {
+      const dtrun_parameter_slice told = ToC(slice);
+      visit(argument, &told);
+    });
+  });
+}
+
 dtrun_error* dtrun_shards_gather_state(
     dtrun_shards* shards, size_t slot, size_t index, int32_t root, void* output) {
   return Guard([&] { Use(shards, "shards").shards.GatherState(slot, index, root, output); });

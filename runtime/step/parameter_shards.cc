@@ -542,6 +542,11 @@ char* ParameterShards::StateAt(size_t slot, const ShardSlice& slice) const {
   return state.data + (slice.place - own.range.begin) * state.element;
 }
 
+void ParameterShards::ForOwnSlices(const SliceUpdate& visit) const {
+  for (const OwnedShare& share : own_)
+    SliceCursor(share, visit)(share.range.begin, share.range.count, share.gradients.data);
+}
+
 void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output) {
   const DType dtype = SlotDType(slot, i);
   ops::Counts counts;

@@ -71,6 +71,9 @@ class ParameterShards {
   void WaitFor(size_t i);
   void WaitForAll();
 
+  /// Calls `visit` for this rank's share. The gradients of the slices are unspecified.
+  void ForOwnSlices(const SliceUpdate& visit) const;
+
   /// Collective. Gathers the whole of state slot `slot` of parameter `i` into `output` on rank
   /// `root`. If `root` is -1, on all ranks. `output` and `input` are host memory.
   void GatherState(size_t slot, size_t i, int root, void* output);

@@ -8,6 +8,7 @@ to be run on a machine with GPUs is a line here and a row of scripts/gpu_check.
 
 PACKAGED_PROGRAMS = [
     "//bench:checkpoint_perf",
+    "//bench:elastic_perf",
     "//bench:init_perf",
     "//bench:input_perf",
     "//bench:overhead_perf",

@@ -121,6 +121,15 @@ TEST_CASE("named_perf reduces tensors by name and writes one JSON object") {
   CHECK(row.at("wrong") == 0);
 }
 
+TEST_CASE("elastic_perf reports what copies of a sharded optimizer cost a step") {
+  const CommandResult result = UnderDtrun(
+      "2", {"bench/elastic_perf", "--parameters", "3000", "--compute-ms", "1", "--rounds", "1",
+            "--every", "2"});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("copies after every 2. step\nstep without copies ") != std::string::npos);
+}
+
 TEST_CASE("input_perf compares steps with an input pipeline and steps with inputs in memory") {
   const auto rows = Rows("2", {"bench/input_perf", "--batch", "32"});
   for (const auto& row : rows) {

@@ -26,7 +26,7 @@ namespace {
 // await STEP, which returns when the job has come so far, and process RANK.
 CommandResult RunOn(
     const std::string& names, int steps, const std::string& options, const std::string& faults,
-    const std::string& prepare = "") {
+    const std::string& prepare = "", const std::string& program = "elastic") {
   const std::string script =
       "work=$(mktemp -d /var/tmp/elastic.XXXXXX) && touch $work/slow || exit 1\n"
       "await() {\n"
@@ -36,8 +36,9 @@ CommandResult RunOn(
       "  done\n"
       "}\n"
       "process() { cat $work/pid.$1; }\n" +
-      prepare + "launcher/dtrun --tag none -np 4 " + options + " tests/ranks/elastic " +
-      std::to_string(steps) + " $work &\njob=$!\n" + faults +
+      prepare + "launcher/dtrun --tag none " +
+      (options.find("-np ") == std::string::npos ? "-np 4 " : "") + options + " tests/ranks/" +
+      program + " " + std::to_string(steps) + " $work &\njob=$!\n" + faults +
       "\nwait $job; code=$?; rm -rf $work; exit $code\n";
   Command command = ScriptOnHosts(script, {"--names", names});
   command.timeout = std::chrono::minutes(14);
@@ -110,6 +111,41 @@ TEST_CASE("a spare host takes the ranks of a lost host") {
   CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);
   CHECK(result.err.find("; spare host h3 takes its ranks\n") != std::string::npos);
   CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE("the copies on other hosts save the shares of a lost host") {
+  if (Skipped()) return;
+  const std::string hosts = GENERATE(as<std::string>(), "h1:2,h2:2,h3:2", "h1:2,h2:2");
+  const auto run = [&](const std::string& faults) {
+    return RunOn(
+        "h1,h2,h3", 400, "--launcher ssh --restarts 5 --min-np 2 --host-timeout 4 -H " + hosts,
+        faults, "", "elastic_sharded");
+  };
+  const CommandResult undisturbed = run(":");
+  CHECK(undisturbed.out.find("400 steps, digest ") == 0);
+  const CommandResult result = run("await 40; ssh h2 kill -KILL -1");
+  CAPTURE(hosts, result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == undisturbed.out);
+  CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);
+  CHECK(result.err.find(" goes on from step ") != std::string::npos);
+  CHECK(result.err.find("elastic_sharded: ") == std::string::npos);
+}
+
+TEST_CASE("a share that is lost with its copy begins the training again") {
+  if (Skipped()) return;
+  const CommandResult result = RunOn(
+      "h1,h2,h3", 100,
+      "--launcher ssh --restarts 5 --min-np 1 --host-timeout 4 -H h1:1,h2:1,h3:1 -np 3",
+      "await 40; ssh h3 kill -STOP $(process 2); ssh h2 kill -KILL -1; ssh h3 kill -KILL -1", "",
+      "elastic_sharded");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("100 steps, digest ") == 0);
+  CHECK(
+      result.err.find(
+          "elastic_sharded: the ranks that held one share of a sharded optimizer's state were lost "
+          "together; ") != std::string::npos);
 }
 
 TEST_CASE("the ranks of the first host move, and the others meet at the new address") {

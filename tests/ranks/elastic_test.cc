@@ -184,6 +184,73 @@ TEST_CASE("a job that loses three of four ranks at once goes on from the last on
   CHECK(result.out == UndisturbedResult());
 }
 
+// A job of tests/ranks/elastic_sharded that loses ranks on purpose.
+CommandResult ShardedJob(const Words& options, const Words& arguments = {}) {
+  TemporaryFolder folder;
+  Command command{.argv = {kDtrun, "--tag", "none"}};
+  command.argv.insert(command.argv.end(), options.begin(), options.end());
+  command.argv.insert(command.argv.end(), {"tests/ranks/elastic_sharded", "120", folder.path()});
+  command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
+  command.timeout = std::chrono::seconds(300);
+  return Run(command);
+}
+
+const std::string& UndisturbedShards() {
+  static const std::string result = ShardedJob({"-np", "1"}).out;
+  return result;
+}
+
+TEST_CASE("the state of a sharded optimizer survives lost ranks, at most one step is lost") {
+  CHECK(UndisturbedShards().find(" 480 examples\n") != std::string::npos);
+  const std::string faults = GENERATE(
+      "kill rank 0 at step 40", "kill rank 3 at step 40",
+      "kill rank 1 at step 40; kill rank 3 at step 40",
+      "kill rank 2 at step 30; kill rank 2 at step 60; kill rank 0 at step 90");
+  const bool one_copy = GENERATE(false, true);
+  CAPTURE(faults, one_copy);
+  const CommandResult result = ShardedJob(
+      {"-np", "4", "--restarts", "9", "--inject", faults},
+      one_copy ? Words{"1", "one_copy"} : Words{});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedShards());
+  const bool at_once = result.err.find(" goes on from step 40\n") != std::string::npos ||
+                       result.err.find(" goes on from step 39\n") != std::string::npos;
+  CHECK(at_once == (faults.find("at step 40") != std::string::npos));
+}
+
+TEST_CASE("the shares of lost ranks are dealt to the ranks that are left") {
+  const bool one_copy = GENERATE(false, true);
+  const CommandResult result = ShardedJob(
+      {"-np", "4", "--restarts", "1", "--min-np", "1", "--inject",
+       "kill rank 1 at step 20; kill rank 1 at step 40; kill rank 3 at step 60; kill rank 0 at "
+       "step 90"},
+      one_copy ? Words{"1", "one_copy"} : Words{});
+  CAPTURE(one_copy, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedShards());
+  CHECK(result.err.find("; the job goes on with 1 rank\n") != std::string::npos);
+}
+
+TEST_CASE("with copies after every tenth step, the steps since the last ones are computed again") {
+  const CommandResult result =
+      ShardedJob({"-np", "3", "--restarts", "9", "--inject", "kill rank 1 at step 47"}, {"10"});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedShards());
+  CHECK(result.err.find(" goes on from step 40\n") != std::string::npos);
+}
+
+TEST_CASE("one rank of a host that is left saves the shares of all") {
+  const CommandResult result = ShardedJob(
+      {"-np", "4", "--restarts", "9", "--inject",
+       "stop rank 2 for 60s at step 40; kill rank 1 at 3s; kill rank 2 at 3s; kill rank 0 at 3s"});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedShards());
+  CHECK(result.err.find(" goes on from step 4") != std::string::npos);
+}
+
 TEST_CASE("a stopped rank that goes on later is no loss") {
   ElasticJob job(300, {"--restarts", "5"});
   REQUIRE(job.AwaitStep(40));
