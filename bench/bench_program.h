@@ -24,9 +24,9 @@ struct Program {
 };
 
 /// Parses the command line, with --json FILE as an additional option, joins the job and measures.
-/// If other processes used more than 5 % of the CPU, the run is repeated, up to three runs. Returns
-/// the exit code: 0; 1 for INVALID or wrong results; 2 for usage and other errors; 73 if the file
-/// cannot be written.
+/// If other processes used more than 5 % of the CPU, the run is repeated, up to three runs, unless
+/// the option --beside-others is given. Returns the exit code: 0; 1 for INVALID or wrong results; 2
+/// for usage and other errors; 73 if the file cannot be written.
 int Main(OptionSet& options, const Program& program, int argc, char** argv);
 
 /// The obstacle of a benchmark that compares with MPI: the program was not started as MPI ranks, or
