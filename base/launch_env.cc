@@ -21,6 +21,7 @@ constexpr char kVerbose[] = "DTRUN_VERBOSE";
 constexpr char kRank[] = "DTRUN_RANK";
 constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
 constexpr char kTimeline[] = "DTRUN_TIMELINE";
+constexpr char kCorrupt[] = "DTRUN_CORRUPT";
 constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 constexpr char kServers[] = "DTRUN_PARAMETER_SERVERS";
 constexpr char kEvaluator[] = "DTRUN_EVALUATOR";
@@ -100,6 +101,29 @@ std::vector<int> ReadNumbers(
   return numbers;
 }
 
+// "1:4:0,2:7:1": rank, step and bucket of each.
+std::string CorruptionsText(const std::vector<Corruption>& corruptions) {
+  std::vector<std::string> items;
+  for (const Corruption& each : corruptions)
+    items.push_back(Text(each.rank, ":", each.step, ":", each.bucket));
+  return Join(items, ",");
+}
+
+std::vector<Corruption> ReadCorruptions(const std::string& text) {
+  std::vector<Corruption> corruptions;
+  for (const std::string& item : text.empty() ? std::vector<std::string>{} : Split(text, ',')) {
+    std::vector<int64_t> numbers;
+    for (const std::string& word : Split(item, ':'))
+      if (const auto number = ParseInteger(word); number && *number >= 0)
+        numbers.push_back(*number);
+    if (numbers.size() != 3) Refuse(kCorrupt, text, "rank:step:bucket, separated by commas");
+    corruptions.push_back(
+        {static_cast<int>(numbers[0]), static_cast<uint64_t>(numbers[1]),
+         static_cast<int>(numbers[2])});
+  }
+  return corruptions;
+}
+
 }  // namespace
 
 Environment WriteMembers(const LaunchEnv& launch) {
@@ -126,6 +150,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (!launch.bind.empty()) environment.emplace_back(kBind, launch.bind);
   if (launch.verbose) environment.emplace_back(kVerbose, "1");
   if (launch.timeline) environment.emplace_back(kTimeline, "1");
+  if (!launch.corruptions.empty())
+    environment.emplace_back(kCorrupt, CorruptionsText(launch.corruptions));
   if (launch.servers > 0) environment.emplace_back(kServers, Text(launch.servers));
   if (launch.evaluator) environment.emplace_back(kEvaluator, "1");
   if (!launch.secret_file.empty()) environment.emplace_back(kSecretFile, launch.secret_file);
@@ -147,10 +173,11 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,       kVersionVariable, kHosts,       kColumns,      kThreads,      kBind,
-      kVerbose,   kTimeline,        kRank,        kShutdownNote, kFlightFolder, kServers,
-      kEvaluator, kSecretFile,      kRestarts,    kEpochFile,    kMembers,      kPaused,
-      kAgent,     kLaunchSize,      kStartsAgain, kEpoch,        kAgents,       kKeptState,
+      kJob,          kVersionVariable, kHosts,     kColumns,    kThreads,
+      kBind,         kVerbose,         kTimeline,  kRank,       kShutdownNote,
+      kFlightFolder, kServers,         kEvaluator, kSecretFile, kRestarts,
+      kEpochFile,    kMembers,         kPaused,    kAgent,      kLaunchSize,
+      kStartsAgain,  kEpoch,           kAgents,    kKeptState,  kCorrupt,
   };
   return names;
 }
@@ -167,6 +194,7 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.bind = get(kBind).value_or("");
   launch.verbose = get(kVerbose).value_or("") == "1";
   launch.timeline = get(kTimeline).value_or("") == "1";
+  launch.corruptions = ReadCorruptions(get(kCorrupt).value_or(""));
   launch.servers = ReadCount(get, kServers);
   if (launch.servers > 0 && launch.servers >= RankCount(launch.hosts))
     Refuse(

@@ -1,6 +1,7 @@
 #ifndef DTRUN_BASE_LAUNCH_ENV_H_
 #define DTRUN_BASE_LAUNCH_ENV_H_
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -15,6 +16,16 @@ struct HostSlots {
   int slots = 0;
 
   bool operator==(const HostSlots&) const = default;
+};
+
+/// Data that a rank damages on purpose (--inject): one bit of the gradients that it gets from the
+/// reduction of bucket `bucket` in step `step`.
+struct Corruption {
+  int rank = 0;  ///< launch number
+  uint64_t step = 1;
+  int bucket = 0;
+
+  bool operator==(const Corruption&) const = default;
 };
 
 /// The message of the launcher to a rank, in environment variables: the whole contract between the
@@ -35,6 +46,7 @@ struct LaunchEnv {
   std::string bind = {};  ///< the unit that ranks are pinned to, as for --bind; "": not set
   bool verbose = false;   ///< report the CPUs of each rank
   bool timeline = false;  ///< every rank writes its timeline into its flight folder
+  std::vector<Corruption> corruptions = {};  ///< of all ranks
   /// Ranks [0, servers) hold variables (dtrun --ps). The job continues when it loses one of the
   /// other ranks. Such a job has no collectives between its ranks, and no MPI. 0: a job without
   /// servers.

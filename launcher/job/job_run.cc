@@ -99,6 +99,7 @@ class Job {
       RunRanks();
     }
     EndHosts();
+    NoteOwnFaults();
     output_.Drain();
     return Report();
   }
@@ -408,16 +409,25 @@ class Job {
   void MakeFaults() {
     if (ended_ || supervisor_.interruption() != 0) return;
     for (const FaultInjector::Action& action : injector_->Take(Clock::now(), agents_->progress())) {
-      if (!action.fault.empty()) {
-        Say("--inject: " + action.fault);
-        story_.injected.push_back(action.fault);
-      }
+      if (!action.fault.empty()) NoteFault(action);
       if (action.signal != 0)
         agents_->SignalRank(action.rank, action.signal);
-      else
+      else if (!action.host.empty())
         agents_->Drop(action.host, Text("host ", action.host, " was lost: --inject dropped it"));
     }
     if (injector_->wants_progress()) agents_->AskProgress();
+  }
+
+  void NoteFault(const FaultInjector::Action& action) {
+    Say("--inject: " + action.fault);
+    story_.injected.push_back(action.fault);
+  }
+
+  // The faults that ranks have made themselves since the last look.
+  void NoteOwnFaults() {
+    if (!injector_) return;
+    for (const FaultInjector::Action& action : injector_->Take(Clock::now(), agents_->progress()))
+      if (action.signal == 0 && action.host.empty()) NoteFault(action);
   }
 
   void ReadInput() {

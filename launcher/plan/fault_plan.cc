@@ -131,12 +131,23 @@ Fault ReadFault(FaultWords& words, int ranks, const std::vector<base::HostSlots>
     if (fault.step) words.Refuse("a time like 20s after 'at': a host makes no steps");
     return fault;
   }
+  if (words.Takes("corrupt")) {
+    fault.kind = Kind::kCorrupt;
+    words.Expect("bucket");
+    fault.bucket = static_cast<int>(words.Number("a bucket", 0, INT32_MAX));
+    words.Expect("of");
+    words.Expect("rank");
+    fault.rank = static_cast<int>(words.Number("a rank", 0, ranks - 1));
+    ReadTime(words, fault);
+    if (!fault.step) words.Refuse("a step like 7 after 'at': a bucket belongs to a step");
+    return fault;
+  }
   if (words.Takes("stop"))
     fault.kind = Kind::kStop;
   else if (words.Takes("slow"))
     fault.kind = Kind::kSlow;
   else if (!words.Takes("kill"))
-    words.Refuse("kill, stop, slow, drop or random");
+    words.Refuse("kill, stop, slow, corrupt, drop or random");
   words.Expect("rank");
   fault.rank = static_cast<int>(words.Number("a rank", 0, ranks - 1));
   if (fault.kind == Kind::kStop) {
@@ -174,6 +185,14 @@ std::vector<Fault> ParseFaults(
   return faults;
 }
 
+std::vector<base::Corruption> CorruptionsIn(const std::vector<Fault>& faults) {
+  std::vector<base::Corruption> corruptions;
+  for (const Fault& fault : faults)
+    if (fault.kind == Kind::kCorrupt)
+      corruptions.push_back({fault.rank, fault.step.value_or(1), fault.bucket});
+  return corruptions;
+}
+
 // ---- When faults happen -------------------------------------------------------------------------
 
 FaultInjector::FaultInjector(std::vector<Fault> faults, Time start) : start_(start) {
@@ -197,7 +216,8 @@ std::vector<FaultInjector::Action> FaultInjector::Take(
     if (planned.has_begun || !IsDue(planned, now, progress)) continue;
     planned.has_begun = true;
     const Fault& fault = planned.fault;
-    planned.is_over = fault.kind == Kind::kKill || fault.kind == Kind::kDrop;
+    planned.is_over =
+        fault.kind == Kind::kKill || fault.kind == Kind::kCorrupt || fault.kind == Kind::kDrop;
     planned.is_stopped = fault.kind == Kind::kStop;
     planned.next = now + (planned.is_stopped ? fault.duration : milliseconds(0));
     const int signal = fault.kind == Kind::kKill   ? SIGKILL

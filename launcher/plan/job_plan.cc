@@ -135,6 +135,7 @@ void PlanEnvironment(const Options& options, Plan& plan) {
           .bind = BindName(options.bind),
           .verbose = options.verbose,
           .timeline = !options.timeline.empty(),
+          .corruptions = CorruptionsIn(plan.faults),
           .servers = options.servers,
           .evaluator = options.evaluator,
           .restarts = options.restarts > 0 && !plan.call.engine->starts_again(),

@@ -150,6 +150,11 @@ void FlightRecorder::ReportProgress(uint64_t step, uint64_t examples) {
   header_->reported_examples.store(examples, std::memory_order_relaxed);
 }
 
+uint64_t FlightRecorder::step() const {
+  const uint64_t reported = header_->reported_step.load(std::memory_order_relaxed);
+  return reported > 0 ? reported : header_->steps[0].load(std::memory_order_relaxed);
+}
+
 void FlightRecorder::AddWaiting(base::Duration duration) {
   const auto ns = static_cast<uint64_t>(std::max<int64_t>(duration.count(), 0));
   header_->waited_ns.fetch_add(ns, std::memory_order_relaxed);

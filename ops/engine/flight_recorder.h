@@ -45,6 +45,8 @@ class FlightRecorder {
   void AddSteps(const base::StepTotals& steps);
   void ReportProgress(uint64_t step, uint64_t examples);
   void AddWaiting(base::Duration duration);
+  /// The step of the progress so far: see base::FlightProgress.
+  uint64_t step() const;
 
   /// Any thread.
   base::FlightRecord Read() const;

@@ -25,6 +25,7 @@ dtrun_context::dtrun_context(
           .recorder = &context.recorder(),
           .timeline = &context.timeline(),
           .log = &context.log(),
+          .corruptions = context.corruptions(),
           .engine = &context.engine(),
           .gpu_memory_bytes = context.options().gpu_memory_bytes},
       world{owner, &context.world(), nullptr, DefaultsOf(context.options())},

@@ -37,11 +37,12 @@ namespace dtrun::runtime::c_api {
 struct Owner {
   base::ForkWatch watch = {};
   int launch_rank = 0;
-  ops::FlightRecorder* recorder = nullptr;  // of the context
-  Timeline* timeline = nullptr;             // of the context; null: none
-  const base::LogSink* log = nullptr;       // of the context
-  ops::Engine* engine = nullptr;            // of the context
-  uint64_t gpu_memory_bytes = 0;            // the job's limit; 0: none
+  ops::FlightRecorder* recorder = nullptr;                     // of the context
+  Timeline* timeline = nullptr;                                // of the context; null: none
+  const base::LogSink* log = nullptr;                          // of the context
+  const std::vector<base::Corruption>* corruptions = nullptr;  // of the launch; null: none
+  ops::Engine* engine = nullptr;                               // of the context
+  uint64_t gpu_memory_bytes = 0;                               // the job's limit; 0: none
 };
 
 /// Defaults for all reducers, from the job's options.

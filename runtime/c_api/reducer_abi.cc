@@ -177,9 +177,26 @@ dtrun_error* dtrun_reducer_was_used(const dtrun_reducer* reducer, size_t index, 
   });
 }
 
+namespace {
+
+// dtrun --inject "corrupt bucket B of rank R at step S". dtrun reports it.
+void CorruptOnPurpose(dtrun_reducer& reducer) {
+  const auto* corruptions = reducer.owner.corruptions;
+  if (corruptions == nullptr || corruptions->empty()) return;
+  for (const dtrun::base::Corruption& each : *corruptions)
+    if (each.rank == reducer.owner.launch_rank && each.step == reducer.owner.recorder->step() + 1 &&
+        !reducer.reducer.Corrupt(static_cast<size_t>(each.bucket)))
+      (*reducer.owner.log)(
+          dtrun::base::LogLevel::kWarning,
+          Text("--inject: there is no bucket ", each.bucket, " to corrupt in step ", each.step));
+}
+
+}  // namespace
+
 dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer) {
   return Guard([&] {
     Use(reducer, "reducer").reducer.Wait();
+    CorruptOnPurpose(*reducer);
     reducer->owner.recorder->AddSteps(reducer->reducer.meter().last());
   });
 }

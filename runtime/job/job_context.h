@@ -59,6 +59,10 @@ class Context {
   int launch_size() const;
   /// The launcher's number for this rank.
   int launch_rank() const { return job_.launch_rank(); }
+  /// The faults that ranks make on purpose; null: none.
+  const std::vector<base::Corruption>* corruptions() const {
+    return launch_ ? &launch_->corruptions : nullptr;
+  }
   const Placement& placement() const { return job_.placement; }
   const std::vector<base::HostSlots>& hosts() const { return job_.placement.hosts; }
   /// The parameter servers of the job; nullopt if there are none.

@@ -29,6 +29,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "runtime/device/block_device.h"
 #include "runtime/job/rank_agreement.h"
 
 namespace dtrun::runtime {
@@ -341,6 +342,21 @@ void GradientReducer::Apply(const Tuning& tuning) {
 
 void GradientReducer::Unpack(size_t i) {
   if (IsPacked(i)) Copy(gradients_[i].buffer, block_->gradient(i).data);
+}
+
+// The highest bit of the mantissa of an f32: the value stays finite.
+bool GradientReducer::Corrupt(size_t bucket) {
+  if (bucket >= plan_.buckets.size() || plan_.buckets[bucket].gradients.empty()) return false;
+  const size_t i = plan_.buckets[bucket].gradients.front();
+  const Buffer all = IsPacked(i) ? gradients_[i].buffer : block_->gradient(i);
+  if (all.count == 0) return false;
+  uint64_t bits = 0;
+  const Buffer element = all.Slice(0, 1), copy(&bits, 1, all.dtype);
+  runtime::Copy(element, copy);
+  const uint64_t width = 8 * SizeOf(all.dtype);
+  bits ^= uint64_t{1} << (width > 10 ? width - 10 : 0);
+  runtime::Copy(copy, element);
+  return true;
 }
 
 void GradientReducer::Copy(const Buffer& to, const void* from) {

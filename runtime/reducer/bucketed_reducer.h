@@ -40,6 +40,9 @@ class GradientReducer {
   void MarkUnusedAt(size_t i, void* place);
   void Wait();
   bool WasUsed(size_t i) const;
+  /// Changes one bit of the reduced gradients of bucket `bucket`, on this rank alone. Between two
+  /// steps. Returns false if there is no such bucket.
+  bool Corrupt(size_t bucket);
   bool IsAlone(size_t i) const;
 
   const BucketPlan& plan() const { return plan_; }

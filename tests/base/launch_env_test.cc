@@ -38,6 +38,7 @@ TEST_CASE("the runtime reads the variables that the launcher writes") {
       .bind = "core",
       .verbose = true,
       .timeline = true,
+      .corruptions = {{.rank = 1, .step = 4, .bucket = 2}, {.rank = 0, .step = 7}},
       .servers = 2,
       .rank = 4,
       .secret_file = "/tmp/job/secret",

@@ -40,6 +40,27 @@ TEST_CASE("a list of faults names what happens to which rank or host, and when")
        faults[3].at == std::chrono::seconds(20)));
 }
 
+TEST_CASE("a corrupted bucket belongs to a step, and the rank damages it itself") {
+  const std::vector<Fault> faults = Faults(
+      "corrupt bucket 2 of rank 1 at step 4; kill rank 0 at 5s; corrupt bucket 0 of rank 3 at step "
+      "9");
+  CHECK(
+      CorruptionsIn(faults) ==
+      std::vector<base::Corruption>{{.rank = 1, .step = 4, .bucket = 2}, {.rank = 3, .step = 9}});
+  CHECK(
+      RefusalOfFaults("corrupt bucket 0 of rank 1 at 4s")
+          .find("expected a step like 7 after 'at'") != std::string::npos);
+  const FaultInjector::Time start = {};
+  FaultInjector injector(Faults("corrupt bucket 2 of rank 1 at step 4"), start);
+  CHECK(injector.wants_progress());
+  CHECK(injector.Take(start, {{.rank = 1, .step = 3}}).empty());
+  const auto actions = injector.Take(start, {{.rank = 1, .step = 4}});
+  REQUIRE(actions.size() == 1);
+  CHECK(actions[0].fault == "corrupt bucket 2 of rank 1 at step 4");
+  CHECK((actions[0].signal == 0 && actions[0].host.empty()));
+  CHECK(injector.Take(start, {{.rank = 1, .step = 5}}).empty());
+}
+
 TEST_CASE("a wrong fault is refused with the word that is wrong and what is expected") {
   CHECK(
       RefusalOfFaults("kill rank 4 at step 7") ==
@@ -48,7 +69,8 @@ TEST_CASE("a wrong fault is refused with the word that is wrong and what is expe
       RefusalOfFaults("kill rank 1") == "--inject: in 'kill rank 1' found the end; expected 'at'");
   CHECK(
       RefusalOfFaults("break rank 1") ==
-      "--inject: in 'break rank 1' found 'break'; expected kill, stop, slow, drop or random");
+      "--inject: in 'break rank 1' found 'break'; expected kill, stop, slow, corrupt, drop or "
+      "random");
   CHECK(
       RefusalOfFaults("drop host h9 at 1s") ==
       "--inject: in 'drop host h9 at 1s' found 'h9'; expected one of the hosts h1, h2");

@@ -212,6 +212,32 @@ nlohmann::json LastEpochs(const nlohmann::json& result, size_t count) {
   return curve;
 }
 
+TEST_CASE("a wrong bit in the gradients of one rank is found at the end, and the rank is named") {
+  Trained trained(400);
+  Command command = UnderDtrun(
+      3, CnnFmnist(
+             {"--data-dir", trained.folder(), "--batch-size", "8", "--network", "mlp",
+              "--max-steps", "8"}));
+  command.argv.insert(
+      command.argv.begin() + 1, {"--inject", "corrupt bucket 0 of rank 1 at step 4"});
+  const CommandResult result = testing::Run(command);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 76);
+  CHECK(
+      result.err.find("dtrun: --inject: corrupt bucket 0 of rank 1 at step 4\n") !=
+      std::string::npos);
+  const size_t line =
+      result.err.find("the ranks hold different parameters: by digest, rank 0 has ");
+  REQUIRE(line != std::string::npos);
+  const std::string rest = result.err.substr(line, result.err.find('\n', line) - line);
+  CHECK(rest.find(", rank 1 has ") != std::string::npos);
+  CHECK(rest.find(", rank 2 has ") == std::string::npos);
+  command.argv[2] = "corrupt bucket 900 of rank 1 at step 4";
+  CHECK(
+      testing::Run(command).err.find("--inject: there is no bucket 900 to corrupt in step 4\n") !=
+      std::string::npos);
+}
+
 TEST_CASE("a job resumes after a killed rank with the same curve to the bit") {
   Trained trained(400);
   TemporaryFolder folder;
