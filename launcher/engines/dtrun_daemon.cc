@@ -2,8 +2,8 @@
 // place of orted (orte_launch_agent). It prepares the environment and then becomes orted:
 //
 // - orted puts its files into the job's folder on that host, which the agent of the host has made.
-//   FOLDER is its name in the folder for temporary files. orted's own choice has a name that other
-//   users can guess.
+//   FOLDER is its name in the folder for temporary files; the agent of a host that came later has
+//   added its number. orted's own choice has a name that other users can guess.
 // - dtrun_listen.so makes orted listen only in NETWORKS; "-": at all addresses.
 // - Orphans of the ranks become children of orted, where the agent finds them.
 
@@ -42,6 +42,22 @@ bool IsPrivateFolder(const std::string& path) {
          status.st_uid == geteuid() && (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
+// FOLDER, or FOLDER-7 of the latest agent: one that was lost may have left its own.
+std::string FindFolder(const std::string& name) {
+  const std::filesystem::path first = JobFolder::PathOf(FolderBase(), name);
+  const std::string start = first.filename().string() + "-";
+  std::string found = first;
+  int64_t latest = -1;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(first.parent_path(), error)) {
+    const std::string each = entry.path().filename().string();
+    if (!each.starts_with(start) || !IsPrivateFolder(entry.path())) continue;
+    const int64_t number = base::ParseInteger(each.substr(start.size())).value_or(-1);
+    if (number > latest) latest = number, found = entry.path();
+  }
+  return found;
+}
+
 // mpirun passes the folder of its own files (orte_local_tmpdir_base) to orted. An orted that starts
 // further orteds passes its own folder (orte_tmpdir_base). This function replaces either by
 // `folder`. Open MPI 4.1 ignores orte_remote_tmpdir_base and takes only one of the two. Returns
@@ -76,7 +92,7 @@ int Fail(const std::string& why, ExitCode code) {
 }
 
 int Main(char** words) {
-  std::string folder = JobFolder::PathOf(FolderBase(), words[1]);
+  std::string folder = FindFolder(words[1]);
   const std::string networks = words[2];
   char** command = words + 3;
   if (!IsPrivateFolder(folder))

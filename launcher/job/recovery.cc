@@ -271,7 +271,7 @@ void Recovery::StartAll(const std::vector<ExitRecord>& records, int64_t now_ns, 
     kept = std::max(kept, record.kept_step);
   }
   Loss& loss = losses_.back();
-  if (done > 0 || kept >= 0)
+  if (done > 0 || kept > 0)  // otherwise, nothing is known of steps
     loss.steps_lost = std::max<int64_t>(loss.steps_lost, 0) +
                       std::max<int64_t>(done - std::max<int64_t>(kept, 0), 0);
   for (const int member : places_.members()) {

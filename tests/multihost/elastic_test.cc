@@ -299,6 +299,35 @@ TEST_CASE("a job grows to the hosts that the discovery names and leaves those it
   CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
 }
 
+TEST_CASE("a job of mpirun starts again on the hosts that the discovery names") {
+  if (Skipped()) return;
+  const CommandResult result = DiscoveredJob(
+      600, "await 40; name h1:2 h2:2 h3:2\nawait 250; name h1:2 h3:2",
+      "--launcher mpirun --restarts 5 --min-np 2 --max-np 6");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("600 steps, digest ") == 0);
+  CHECK(result.out.find("each example 12 times\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 6 ranks go on, ") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE("a job of mpirun without room to keep its state warns and begins again after a loss") {
+  if (Skipped()) return;
+  const CommandResult result = RunOn(
+      "h1,h2,h3", 100, "--launcher mpirun --restarts 5 -H h1:2,h2:2",
+      "await 40; ssh h2 kill -KILL $(process 3)",
+      "for host in h1 h2; do ssh $host mount -t tmpfs -o size=12k none /dev/shm; done\n");
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("100 steps, digest ") == 0);
+  CHECK(result.out.find("each example 2 times\n") != std::string::npos);
+  CHECK(
+      result.err.find("No space left on device; after a loss, training goes on from an earlier "
+                      "step\n") != std::string::npos);
+  CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
 TEST_CASE("a job with too few ranks waits until the discovery names a host") {
   if (Skipped()) return;
   const CommandResult result = DiscoveredJob(
