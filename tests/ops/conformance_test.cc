@@ -103,17 +103,23 @@ void Conforms(const Backend& backend, const std::function<void(Ranks&, Findings&
 }
 
 TEST_CASE("every collective gives the promised bits for all types and ops and roots and sizes") {
-  for (const Backend& backend : kBackends)
-    Conforms(
-        backend,
-        backend.is_slow ? dtrun::testing::CheckEveryKindInTurn : dtrun::testing::CheckEveryKind);
+  // With many ranks on few cores, each kind takes its turn with types, ops and roots.
+  for (const Backend& backend : kBackends) {
+    Conforms(backend, [&](Ranks& ranks, Findings& findings) {
+      if (backend.is_slow || ranks.size() > 4)
+        dtrun::testing::CheckEveryKindInTurn(ranks, findings);
+      else
+        dtrun::testing::CheckEveryKind(ranks, findings);
+    });
+  }
 }
 
 TEST_CASE("random operations in flight at once give the promised bits") {
   for (const Backend& backend : kBackends) {
     Conforms(backend, [&](Ranks& ranks, Findings& findings) {
       for (const uint64_t seed : {11, 12, 13}) {
-        dtrun::testing::CheckRandomOperations(ranks, findings, seed, 1500, backend.adds_in_a_tree);
+        dtrun::testing::CheckRandomOperations(
+            ranks, findings, seed, backend.is_slow ? 500 : 1500, backend.adds_in_a_tree);
       }
     });
   }
