@@ -31,8 +31,9 @@
 // all pieces.
 //
 // A generation is the time between two losses, in which the shares stay the same. The snapshots of
-// the last generation stay until the new one has made a step. The number of the generation that has
-// computed a step is the step's line: a step that is computed again may differ in its last bits.
+// all generations before stay until the new one has made a step. The number of the generation that
+// has computed a step is the step's line: a step that is computed again may differ in its last
+// bits.
 
 namespace dtrun {
 namespace detail {
@@ -118,9 +119,9 @@ class KeptShards {
   /// ranks.
   template <typename Equal>
   void Take(uint64_t step, const Equal& equal) {
-    last_.reset();
+    generations_.erase(generations_.begin(), generations_.end() - 1);
     step_ = step;
-    if (step % every_ == 0) Snap(step, now_->number, equal());
+    if (step % every_ == 0) Snap(step, now().number, equal());
   }
 
   Cost cost() const { return cost_; }
@@ -187,17 +188,18 @@ class KeptShards {
     uint64_t skip = 0, count = 0;  // elements of the piece
   };
 
+  Generation& now() { return *generations_.back(); }
+
   // --- what the ranks hold ----------------------------------------------------------------------
 
   std::vector<Entry> Entries() const {
     std::vector<Entry> entries;
-    for (const Generation* generation : {last_.get(), now_.get()}) {
-      if (generation == nullptr) continue;
+    for (const std::unique_ptr<Generation>& generation : generations_) {
       for (const Seat& seat : generation->seats) {
         for (const size_t s : {size_t{0}, size_t{1}}) {
           const Marks& marks = *seat.snapshots[s].marks;
-          if (marks.has_own != 0) entries.push_back({generation, &seat, s, false});
-          if (marks.has_copy != 0) entries.push_back({generation, &seat, s, true});
+          if (marks.has_own != 0) entries.push_back({generation.get(), &seat, s, false});
+          if (marks.has_copy != 0) entries.push_back({generation.get(), &seat, s, true});
         }
       }
     }
@@ -372,9 +374,8 @@ class KeptShards {
   }
 
   void Begin(uint64_t generation) {
-    if (now_ != nullptr) last_ = std::move(now_);
-    now_ = std::make_unique<Generation>();
-    now_->number = generation;
+    generations_.push_back(std::make_unique<Generation>());
+    now().number = generation;
     FindPartners();
     std::vector<Piece> own;
     optimizer_->ForOwnSlices([&own](const dtrun_parameter_slice& slice) {
@@ -385,17 +386,17 @@ class KeptShards {
     const bool shares = Share(all);
     for (int rank = 0; rank < ranks_->size(); ++rank) {
       if (shares ? HostOf(rank) != HostOf(me) : rank != me) continue;
-      if (rank == me) now_->mine = now_->seats.size();
-      now_->seats.push_back(SeatOf(rank, all));
+      if (rank == me) now().mine = now().seats.size();
+      now().seats.push_back(SeatOf(rank, all));
     }
-    char* at = shares ? static_cast<char*>(now_->shared->data()) : nullptr;
+    char* at = shares ? static_cast<char*>(now().shared->data()) : nullptr;
     if (!shares) {
-      now_->alone.resize(BytesOf(now_->seats[0]) / sizeof(uint64_t));
-      at = reinterpret_cast<char*>(now_->alone.data());
+      now().alone.resize(BytesOf(now().seats[0]) / sizeof(uint64_t));
+      at = reinterpret_cast<char*>(now().alone.data());
     }
-    cost_.held_bytes = BytesOf(now_->seats[now_->mine]);
-    cost_.copy_bytes = sends_ ? now_->seats[now_->mine].own_bytes : 0;
-    for (Seat& seat : now_->seats) {
+    cost_.held_bytes = BytesOf(now().seats[now().mine]);
+    cost_.copy_bytes = sends_ ? now().seats[now().mine].own_bytes : 0;
+    for (Seat& seat : now().seats) {
       for (Snapshot& snapshot : seat.snapshots) {
         snapshot.marks = reinterpret_cast<Marks*>(at);
         snapshot.own = at + kLine;
@@ -417,7 +418,7 @@ class KeptShards {
       if (HostOf(rank) == HostOf(me)) bytes += BytesOf(SeatOf(rank, all));
     std::optional<Communicator> here = ranks_->Split(HostOf(me), me);
     try {
-      now_->shared.emplace(here->AllocateShared(bytes));
+      now().shared.emplace(here->AllocateShared(bytes));
       return true;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnavailable) throw;
@@ -445,8 +446,8 @@ class KeptShards {
   void Snap(uint64_t step, uint64_t line, std::string equal) {
     const Clock::time_point began = Clock::now();
     step_ = step;
-    const size_t oldest = now_->taken++ % 2;
-    Seat& seat = now_->seats[now_->mine];
+    const size_t oldest = now().taken++ % 2;
+    Seat& seat = now().seats[now().mine];
     Snapshot& snapshot = seat.snapshots[oldest];
     Marks& marks = *snapshot.marks;
     marks.has_own = marks.has_copy = 0;
@@ -462,8 +463,8 @@ class KeptShards {
         to += from.bytes();
       }
     });
-    now_->equal[oldest] = std::move(equal);
-    std::string& scalars = now_->scalars[oldest];
+    now().equal[oldest] = std::move(equal);
+    std::string& scalars = now().scalars[oldest];
     scalars.clear();
     for (const NamedBuffer& scalar : optimizer_->inner_.scalars())
       scalars.append(static_cast<const char*>(scalar.buffer.data), scalar.buffer.bytes());
@@ -513,11 +514,11 @@ class KeptShards {
   int to_ = 0, from_ = 0;         // the ranks that get and give copies
   bool sends_ = false;            // copies go to other ranks
   uint64_t every_ = 1, step_ = 0;
-  std::unique_ptr<Generation> last_, now_;
-  Marks* newest_ = nullptr;                // whose copies are under way
-  std::vector<Work> works_;                // receive, send
-  Version version_;                        // that was found
-  std::vector<std::vector<Source>> plan_;  // by parameter
+  std::vector<std::unique_ptr<Generation>> generations_;  // the last one is the present one
+  Marks* newest_ = nullptr;                               // whose copies are under way
+  std::vector<Work> works_;                               // receive, send
+  Version version_;                                       // that was found
+  std::vector<std::vector<Source>> plan_;                 // by parameter
   std::string scalars_;
   Cost cost_;
 };
