@@ -147,6 +147,7 @@ class Elastic {
     double pack_s = 0,        ///< in which the training packed snapshots, in all
         wait_s = 0;           ///< in which a step waited for copies, in all
   };
+  /// All zeros if none is kept.
   Copies copies() const {
     if (shards_ == nullptr) return {};
     const detail::KeptShards::Cost cost = shards_->cost();
