@@ -1,5 +1,5 @@
-// What Elastic's copies of a sharded optimizer cost a step: steps with and without copies, in turn
-// in the same processes. A step computes for a while, then updates its share with Adam. Run it
+// The cost of Elastic's copies of a sharded optimizer for a step: steps with and without copies, in
+// turn in the same processes. A step computes for a while, then updates its share with Adam. Run it
 // under dtrun, on one host or on several.
 
 #include <dtrun/dtrun.h>

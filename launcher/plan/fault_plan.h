@@ -49,7 +49,7 @@ struct Fault {
 std::vector<Fault> ParseFaults(
     const std::string& text, int ranks, const std::vector<base::HostSlots>& hosts);
 
-/// What ranks do themselves of these faults.
+/// The faults of the list that ranks make themselves.
 std::vector<base::Corruption> CorruptionsIn(const std::vector<Fault>& faults);
 
 /// Decides when the faults of --inject happen. Pure: the caller passes the time and the steps of

@@ -67,7 +67,7 @@ class KeptShards {
     return std::nullopt;
   }
 
-  /// What Take got with the step that was found, on the rank that Find has named.
+  /// The equal values of the step that was found, on the rank that Find has named.
   const std::string& equal_on_all() const {
     const Entry found = Found();
     return found.generation->equal[found.snapshot];
@@ -132,7 +132,7 @@ class KeptShards {
   struct Piece {
     uint64_t parameter = 0, first = 0, count = 0;  // elements of the parameter
   };
-  // What a snapshot has. In memory that other ranks read; zeros at first.
+  // The state of a snapshot, in memory that other ranks read; zeros at first.
   struct Marks {
     std::atomic<uint64_t> step, line, has_own, has_copy;
   };
