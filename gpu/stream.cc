@@ -1,5 +1,7 @@
 #include "gpu/stream.h"
 
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "gpu/driver.h"
@@ -126,17 +128,56 @@ void Fill(CUdeviceptr to, uint8_t value, uint64_t bytes, CUstream stream) {
   Check(Driver::Get().cuMemsetD8Async(to, value, bytes, stream), "cuMemsetD8Async");
 }
 
+namespace {
+
+struct AllKernels {
+  std::mutex mutex;
+  std::set<Kernels*> list;
+};
+
+// It stays until the process ends, as most Kernels do.
+AllKernels& All() {
+  static auto* const all = new AllKernels;
+  return *all;
+}
+
+}  // namespace
+
+Kernels::Kernels(const void* image, std::string name) : image_(image), name_(std::move(name)) {
+  const std::lock_guard lock(All().mutex);
+  All().list.insert(this);
+}
+
+Kernels::~Kernels() {
+  const std::lock_guard lock(All().mutex);
+  All().list.erase(this);
+}
+
+void Kernels::LoadAll(const Device& device) {
+  const DeviceScope scope(device);
+  const std::lock_guard lock(All().mutex);
+  for (Kernels* const kernels : All().list) {
+    const std::lock_guard own_lock(kernels->mutex_);
+    kernels->ModuleOf(device);
+  }
+}
+
 CUfunction Kernels::Find(const Device& device, const char* kernel) {
   std::lock_guard lock(mutex_);
   CUfunction& function = functions_[{device.index(), kernel}];
   if (function != nullptr) return function;
   const DeviceScope scope(device);
-  CUmodule& module = modules_[device.index()];
-  if (module == nullptr) module = Load(device);
   Check(
-      Driver::Get().cuModuleGetFunction(&function, module, kernel),
+      Driver::Get().cuModuleGetFunction(&function, ModuleOf(device), kernel),
       (name_ + ": looking for " + kernel).c_str());
   return function;
+}
+
+// With the lock and the scope of the device.
+CUmodule Kernels::ModuleOf(const Device& device) {
+  CUmodule& module = modules_[device.index()];
+  if (module == nullptr) module = Load(device);
+  return module;
 }
 
 CUmodule Kernels::Load(const Device& device) const {

@@ -90,12 +90,19 @@ struct Shape {
 class Kernels {
  public:
   /// `image` outlives the object. Errors contain `name`.
-  Kernels(const void* image, std::string name) : image_(image), name_(std::move(name)) {}
+  Kernels(const void* image, std::string name);
+  ~Kernels();
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
   /// Throws Error kSystem if there is no such kernel, or no such kernel for this GPU.
   CUfunction Find(const Device& device, const char* kernel);
+
+  /// Loads the kernels of all objects of this class. The driver loads kernels when no kernel runs:
+  /// if a kernel waits for a peer, and the peer is a thread that loads kernels, both wait forever.
+  /// None can be loaded while a graph is captured either. So who launches kernels that wait for
+  /// peers calls this before. Thread-safe.
+  static void LoadAll(const Device& device);
 
   /// Enqueues DTRUN_KERNEL(kernel, Args) into `stream`, a stream of `device`. If the shape has no
   /// blocks, enqueues no kernel.
@@ -107,6 +114,7 @@ class Kernels {
   }
 
  private:
+  CUmodule ModuleOf(const Device& device);
   CUmodule Load(const Device& device) const;
   void LaunchWithParameter(
       const Device& device, const char* kernel, const Shape& shape, CUstream stream,

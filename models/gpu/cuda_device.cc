@@ -45,10 +45,8 @@ class CudaDevice : public ComputeDevice {
  public:
   explicit CudaDevice(const CudaDeviceOptions& options)
       : options_(options), stream_(gpu::Device::Get(options.index)) {
-    // A driver that loads kernels later waits for running kernels, and these may wait for a peer.
-    for (const char* name :
-         {"dtrun_layer_bias_f32", "dtrun_layer_batch_norm_f32", "dtrun_layer_axpy"})
-      LayerImageWith(name).Find(stream_.device(), name);
+    LayerImageWith("");  // makes all three images
+    gpu::Kernels::LoadAll(stream_.device());
     results();
   }
 

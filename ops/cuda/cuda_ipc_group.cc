@@ -320,8 +320,7 @@ class CudaIpcGroup : public HostGroup {
   CudaIpcGroup(Communicator& host, const gpu::Device& device)
       : host_(host), device_(device), peers_(host, device, ArenaOffset(1 + 2 * host.size())) {
     AgreeOn(host, [&] {
-      // A kernel cannot be loaded while a graph is captured, so load it now.
-      CollectiveKernels().Find(device, "dtrun_meet");
+      gpu::Kernels::LoadAll(device);
       report_memory_ = PinnedBlock(device, ReportCount() * sizeof(MeetReport));
       std::fill_n(reports(), ReportCount(), MeetReport{});
     });

@@ -241,10 +241,15 @@ PinnedBlock& PinnedBlock::operator=(PinnedBlock&& other) noexcept {
   return *this;
 }
 
-gpu::Kernels& CollectiveKernels() {
-  static auto* const kernels = new gpu::Kernels(dtrun_collectives, "the kernels of collectives");
-  return *kernels;
-}
+namespace {
+
+// A namespace's, not a function's, so that gpu::Kernels::LoadAll knows them before their first use.
+gpu::Kernels& collective_kernels =
+    *new gpu::Kernels(dtrun_collectives, "the kernels of collectives");
+
+}  // namespace
+
+gpu::Kernels& CollectiveKernels() { return collective_kernels; }
 
 ReduceArgs ReduceArgsOf(const Collective& collective, int size, int inputs) {
   if (inputs > kMostInputs)

@@ -136,8 +136,7 @@ class NcclGroup : public DeviceGroup {
         barrier_(device, 256),
         pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
         watch_(std::make_unique<NcclWatch>(api, comm, device, patience, members_.name)) {
-    // A kernel cannot be loaded while a graph is captured, so load it now.
-    cuda::CollectiveKernels().Find(device, "dtrun_reduce_f32");
+    gpu::Kernels::LoadAll(device);
   }
 
   ~NcclGroup() override {

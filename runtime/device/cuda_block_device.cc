@@ -47,11 +47,13 @@ class Scratch {
   std::vector<gpu::DeviceMemory> free_;
 };
 
+// A namespace's, not a function's, so that gpu::Kernels::LoadAll knows them before their first use.
+gpu::Kernels& block_kernels = *new gpu::Kernels(dtrun_block_kernels, "block_kernels");
+
 class GpuBlockDevice : public BlockDevice {
  public:
-  explicit GpuBlockDevice(const gpu::Device& device)
-      : device_(device), kernels_(dtrun_block_kernels, "block_kernels") {
-    kernels_.Find(device_, "dtrun_block_squares_f32");  // loads all
+  explicit GpuBlockDevice(const gpu::Device& device) : device_(device) {
+    gpu::Kernels::LoadAll(device);
   }
 
   void Copy(const Buffer& from, const Buffer& to) override {
@@ -70,7 +72,7 @@ class GpuBlockDevice : public BlockDevice {
 
   void Multiply(const Buffer& buffer, double factor) override {
     const std::string kernel = std::string("dtrun_block_multiply_") + NameOf(buffer.dtype);
-    kernels_.Launch(
+    block_kernels.Launch(
         device_, kernel.c_str(), {gpu::BlocksFor(buffer.count, 256, 1024), 256}, StreamOf(buffer),
         BlockMultiplyArgs{buffer.data, buffer.count, factor});
   }
@@ -113,7 +115,7 @@ class GpuBlockDevice : public BlockDevice {
     gpu::DeviceMemory memory = scratch_.Take(device_, chunks * sizeof(double));
     double* next = memory.as<double>();
     for (const Buffer& buffer : buffers) {
-      kernels_.Launch(
+      block_kernels.Launch(
           device_, kernel_of(buffer).c_str(),
           {gpu::BlocksFor(ChunksOf(buffer) * kSumParts, 256), 256}, stream,
           BlockSumArgs{buffer.data, buffer.count, next, ExponentOf(buffer.dtype)});
@@ -130,7 +132,6 @@ class GpuBlockDevice : public BlockDevice {
   }
 
   const gpu::Device& device_;
-  gpu::Kernels kernels_;
   Scratch scratch_;
 };
 

@@ -622,6 +622,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec executable) {
 EXPORT CUresult cuModuleLoadData(CUmodule* module, const void*) {
   NEED_CONTEXT;
   NOT_WHILE_CAPTURING;
+  cuCtxSynchronize();  // as the driver does, at least the one for an H100 (580.159)
   *module = new CUmod_st{current.back()};
   return CUDA_SUCCESS;
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -18,6 +19,8 @@
 #include "gpu/stream.h"
 #include "tests/gpu_simulator/graph.h"
 #include "tests/ops/cuda/device_job.h"
+
+extern "C" const unsigned long long dtrun_test_kernels[];
 
 namespace dtrun::testing {
 namespace {
@@ -84,6 +87,24 @@ TEST_CASE("a world of one copies and scales on its stream") {
     communicator.CheckDevice();
   });
   CHECK(errors == Nothing(1));
+}
+
+// The driver loads kernels when no kernel runs.
+TEST_CASE("a rank that first uses other kernels does not keep a rank that waits for it waiting") {
+  static gpu::Kernels other(dtrun_test_kernels, "test kernels");
+  const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
+    const Gpu gpu;
+    const auto memory = communicator.AllocateOnDevice(0, 4096);
+    gpu.Upload(memory->data(), Filled(100, 1));
+    if (communicator.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      other.Find(gpu.stream().device(), "dtrun_test_scale");
+    }
+    communicator.StartAllReduce(gpu.On(memory->data(), 100), ReduceOp::kSum);
+    Expect(gpu.Download(memory->data(), 100) == Filled(100, 2));
+    communicator.CheckDevice();
+  });
+  CHECK(errors == Nothing(2));
 }
 
 TEST_CASE("work enqueued after a collective sees its result and the host does not wait") {
