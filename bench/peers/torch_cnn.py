@@ -288,7 +288,7 @@ def main():
     torch.backends.cudnn.allow_tf32 = options.dtype != "f32"
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.benchmark_limit = 0  # of all its algorithms
-    device = torch.device(options.device)
+    device = torch.device("cuda:0" if options.device == "cuda" else options.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     images = read_idx(options.data_dir, "train-images-idx3-ubyte.gz")[: options.images].unsqueeze(1)

@@ -1,6 +1,10 @@
-"""dtrun.torch with the cases that scripts for Horovod rely on, on any number of ranks."""
+"""dtrun.torch with the cases that scripts for Horovod rely on, on any number of ranks.
+
+DEVICE=cuda puts the tensors on the GPU (PyTorch 2 or later).
+"""
 import copy
 import math
+import os
 import time
 
 import torch
@@ -9,6 +13,9 @@ import cases
 import dtrun
 import dtrun.torch as hvd
 
+DEVICE = os.environ.get("DEVICE", "cpu")
+if DEVICE != "cpu":
+    torch.set_default_device(DEVICE)
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 torch.set_num_threads(1)
@@ -16,10 +23,13 @@ INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
+def seeded(seed):
+    return torch.Generator(DEVICE).manual_seed(seed)
+
+
 # The same whole numbers on all ranks, whose sum over a few ranks fits into any type.
 def numbers(dimensions, dtype, limit=20):
-    generator = torch.Generator().manual_seed(1234 + dimensions)
-    values = torch.randint(0 if dtype == torch.uint8 else -limit, limit, [17] * dimensions, generator=generator)
+    values = torch.randint(0 if dtype == torch.uint8 else -limit, limit, [17] * dimensions, generator=seeded(1234 + dimensions))
     return values.to(dtype)
 
 
@@ -234,7 +244,7 @@ def test_a_barrier_of_a_set():
 def test_adaptive_summation():
     if SIZE & (SIZE - 1):
         return
-    basis, _ = torch.linalg.qr(torch.randn(40 + SIZE, SIZE, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
+    basis, _ = torch.linalg.qr(torch.randn(40 + SIZE, SIZE, dtype=torch.float64, generator=seeded(1)))
     for dtype, limit in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
         columns = basis.to(dtype)
         result = hvd.allreduce(columns[:, RANK].contiguous(), op=hvd.Adasum)
@@ -244,7 +254,7 @@ def test_adaptive_summation():
 
 
 def test_compression_keeps_the_type():
-    values = torch.randn(1000, generator=torch.Generator().manual_seed(5))
+    values = torch.randn(1000, generator=seeded(5))
     for compression, dtype in ((hvd.Compression.fp16, torch.float16), (hvd.Compression.bf16, torch.bfloat16)):
         small, original = compression.compress(values)
         assert small.dtype == dtype and compression.decompress(small, original).dtype == torch.float32
@@ -258,6 +268,17 @@ def test_objects():
     for root in range(SIZE):
         assert hvd.broadcast_object({"hello": 123, 0: [1, 2], "rank": RANK}, root) == {"hello": 123, 0: [1, 2], "rank": root}
     assert hvd.allgather_object({"x": "y" * RANK}) == [{"x": "y" * rank} for rank in range(SIZE)]
+
+
+def test_objects_do_not_depend_on_the_default_device():
+    if not hasattr(torch, "set_default_device"):  # PyTorch 1
+        return
+    torch.set_default_device("meta")
+    try:
+        assert hvd.broadcast_object([RANK], SIZE - 1) == [SIZE - 1]
+        assert hvd.allgather_object(RANK) == list(range(SIZE))
+    finally:
+        torch.set_default_device(DEVICE)
 
 
 def test_sparse_tensors_are_gathered():
@@ -277,8 +298,7 @@ def model():
 
 
 def batch(step, rows=4):
-    generator = torch.Generator().manual_seed(step)
-    return torch.randn(rows * SIZE, 6, dtype=torch.float64, generator=generator)
+    return torch.randn(rows * SIZE, 6, dtype=torch.float64, generator=seeded(step))
 
 
 def mine(rows):
@@ -483,7 +503,7 @@ def test_batch_norm_over_all_ranks():
         assert isinstance(network[0], hvd.SyncBatchNorm) and not isinstance(network[1], hvd.SyncBatchNorm)
         for step in range(3):
             rows = torch.randn([shape[0] * SIZE + SIZE - 1] + shape[1:], dtype=torch.float64,
-                               generator=torch.Generator().manual_seed(step)) * 3 + 100
+                               generator=seeded(step)) * 3 + 100
             first = shape[0] * RANK  # the last rank has more rows
             own = rows[first:first + shape[0] if RANK < SIZE - 1 else None].clone().requires_grad_()
             rows.requires_grad_()

@@ -116,7 +116,7 @@ mps() {
   program launcher/dtrun <<<'[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && echo "job $*" >>"$LOG"'
   gpu_check --only cuda_ipc_mps
   expect_equal "$(field cuda_ipc_mps verdict)" passed
-  expect_equal "$(cat log)" $'-d \njob --launcher local --tag none -np 2 --device-backend cuda_ipc tests/ops/cuda/device_rank conform 1\n quit -t 5'
+  expect_equal "$(cat log)" $'-d \njob --launcher local --tag none -np 2 --device-backend cuda_ipc tests/ops/cuda/device_rank conform 1 all\n quit -t 5'
   rm log
   program launcher/dtrun <<<'exit 69'
   gpu_check --only cuda_ipc_mps

@@ -11,9 +11,10 @@ clone_with_build() {
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
   ln -s "$tree" bazel-bin
-  cp -rL "$tree/include" "$tree/base" .
-  mkdir bench
+  cp -rL "$tree/include" "$tree/base" "$tree/python" .
+  mkdir bench tests
   cp -rL "$tree/bench/peers" bench/
+  cp -rL "$tree/tests/python" tests/
 }
 
 # Makes the archive. Sets `archive`, and `unpacked`, the folder with its content.
@@ -70,7 +71,7 @@ small() {
   ((bytes < 30000000)) || unmet "less than 30 MB, got $bytes"
   run "$unpacked/bin/dtrun" --version
   expect_status 0
-  for file in README.txt scripts/gpu_check bench/peers/torch_cnn.py include/dtrun/dtrun.h lib/cmake/dtrun/dtrunConfig.cmake \
+  for file in README.txt scripts/gpu_check bench/peers/torch_cnn.py python/dtrun/__init__.py tests/python/torch_cases.py include/dtrun/dtrun.h lib/cmake/dtrun/dtrunConfig.cmake \
     lib/pkgconfig/dtrun.pc libexec/dtrun/dtrun_agent bin/cnn_fmnist checks/models/cnn_fmnist checks/tests/ops/ops_test; do
     [[ -e $unpacked/$file ]] || unmet "$file"
   done
@@ -203,6 +204,16 @@ again() {
   expect_output "folder.tar.gz is a folder; expected the file to write"
 }
 
+without_catch2() {
+  machine && fresh_clone
+  cp -rL "$tree/base" .
+  tool dpkg-query <<<'[[ $* == *catch2* ]] || printf "install ok installed"'
+  tool apt-get <<<'exit 1'
+  run scripts/package --no-install
+  expect_status 2
+  expect_output "apt-get install --no-install-recommends catch2"
+}
+
 broken() {
   mkdir bin lib
   cp -L "$tree/scripts/lib/common.sh" "$tree/scripts/lib/relocate.sh" .
@@ -224,6 +235,7 @@ story "gpu_check runs from the archive" gpu_check
 story "the commands of docs/guides/package.md run" page
 story "a trainer can be built against the archive" trainer
 story "an archive that cannot be written is refused at once" again
+story "Catch2 is installed too: the archive has tests" without_catch2
 story "a program that links an NVIDIA library is refused" broken
 if unshare --mount mount --bind "$TEST_TMPDIR" "$TEST_TMPDIR" 2>/dev/null; then on_bare_machine=story; else on_bare_machine=skip_on_this_machine; fi
 skip_on_this_machine() { skip_story "$1" "another machine takes the right to mount in a namespace"; }

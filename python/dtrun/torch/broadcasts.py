@@ -13,11 +13,11 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
     """The object of rank `root_rank`, a rank of the job, by pickle. Unpickling runs code: all ranks trust each other."""
     name = name or "broadcast_object"
     is_root = rank() == root_rank
-    payload = _bytes_of(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    size = torch.tensor([payload.numel()])
+    payload = _bytes_of(obj) if is_root else _bytes(0)
+    size = _on_host([payload.numel()])
     collectives.broadcast_(size, root_rank, name + ".size", process_set)
     if not is_root:
-        payload = torch.empty(int(size), dtype=torch.uint8)
+        payload = _bytes(int(size))
     collectives.broadcast_(payload, root_rank, name + ".bytes", process_set)
     return obj if is_root else _object_of(payload)
 
@@ -26,8 +26,17 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     """The objects of all ranks in rank order, by pickle."""
     name = name or "allgather_object"
     payload = _bytes_of(obj)
-    sizes = collectives.allgather(torch.tensor([payload.numel()]), name + ".sizes", process_set).tolist()
+    sizes = collectives.allgather(_on_host([payload.numel()]), name + ".sizes", process_set).tolist()
     return [_object_of(part) for part in collectives.allgather(payload, name + ".bytes", process_set).split(sizes)]
+
+
+# Host memory, whatever torch.set_default_device says: what is pickled is read here.
+def _bytes(count):
+    return torch.empty(count, dtype=torch.uint8, device="cpu")
+
+
+def _on_host(numbers):
+    return torch.tensor(numbers, device="cpu")
 
 
 def _bytes_of(obj):
@@ -58,7 +67,7 @@ class _Place:
     """Stands for a tensor in a broadcast structure."""
 
     def __init__(self, tensor):
-        self.dtype, self.shape, self.device = tensor.dtype, tuple(tensor.shape), str(tensor.device)
+        self.dtype, self.shape, self.device = tensor.dtype, tuple(tensor.shape), tensor.device.type
 
 
 def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):

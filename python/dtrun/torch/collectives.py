@@ -202,7 +202,7 @@ class _AllGather(torch.autograd.Function):
         name, process_set = ctx.told
         name = None if name is None else name + ".gradient"
         means = grouped_allreduce(gradients, None, name, Compression.none, Average, 1.0, 1.0, process_set)
-        all_rows = allgather(torch.tensor([ctx.rows]), None if name is None else name + ".rows", process_set)
+        all_rows = allgather(torch.tensor([ctx.rows], device="cpu"), None if name is None else name + ".rows", process_set)
         first = all_rows[:process_set.rank()].sum(0).tolist()
         return (None, None) + tuple(mean.narrow(0, begin, rows) for mean, begin, rows in zip(means, first, ctx.rows))
 
@@ -275,7 +275,7 @@ class _AllToAll(torch.autograd.Function):
             ranks = process_set.size()
             if tensor.dim() == 0 or ranks is None or tensor.shape[0] % ranks != 0:
                 synchronize(alltoall_async(tensor, None, name, process_set))  # raises
-            told = torch.full((ranks,), tensor.shape[0] // ranks, dtype=torch.int32)
+            told = torch.full((ranks,), tensor.shape[0] // ranks, dtype=torch.int32, device="cpu")
         received, received_splits = synchronize(alltoall_async(tensor.contiguous(), told, name, process_set))
         ctx.told = (received_splits, name, process_set)
         ctx.mark_non_differentiable(received_splits)

@@ -73,7 +73,7 @@ class State:
 
     # The rank whose values become those of all: that with the most commits.
     def _root(self):
-        commits = collectives.allgather(torch.tensor([self._commits]), "elastic.commits").tolist()
+        commits = collectives.allgather(torch.tensor([self._commits], device="cpu"), "elastic.commits").tolist()
         self._commits = max(commits)
         return commits.index(self._commits)
 
