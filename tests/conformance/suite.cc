@@ -1,6 +1,7 @@
 #include "tests/conformance/suite.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <iomanip>
 #include <memory>
@@ -409,6 +410,10 @@ void CheckEveryKind(Ranks& ranks, Findings& findings) {
 void CheckEveryKindInTurn(Ranks& ranks, Findings& findings) {
   EveryKind(ranks, findings, EveryKind::Variants::kOfOneType).Run();
 }
+void CheckEveryKindInFull(Ranks& ranks, Findings& findings) {
+  RunsInFull() ? CheckEveryKind(ranks, findings) : CheckEveryKindInTurn(ranks, findings);
+}
+bool RunsInFull() { return std::getenv("DTRUN_TEST_FULL") != nullptr; }
 
 void CheckRandomOperations(
     Ranks& ranks, Findings& findings, uint64_t seed, int operations, bool any_values) {

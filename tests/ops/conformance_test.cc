@@ -74,7 +74,11 @@ std::unique_ptr<Communicator> CreateOverHosts(Bootstrap& bootstrap, Engine& engi
 const Backend kBackends[] = {
     {"self", {1}, true, [](Bootstrap&, Engine&) { return dtrun::ops::CreateSelfCommunicator(); }},
     {"shm", {1, 2, 3, 4, 8}, true, CreateShm},
-    {"hierarchical", {2, 3, 4, 6}, false, CreateOverHosts<CreateShm>},
+    {"hierarchical",
+     {2, 3, 4, 6},
+     false,
+     CreateOverHosts<CreateShm>,
+     !dtrun::testing::RunsInFull()},
     {"tcp", {2, 3, 4, 8}, true, CreateTcp, true},
     {"tcp through relays", {2, 3, 5, 8}, true, CreateRelayedTcp, true},
     {"hierarchical over tcp", {3, 4, 6}, false, CreateOverHosts<CreateTcp>, true},

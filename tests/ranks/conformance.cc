@@ -123,7 +123,8 @@ void CheckAll(dtrun::Communicator& comm, int random_operations, Findings& findin
   CheckVectors(comm, findings);
   CheckRefusals(comm, findings);
   const auto ranks = dtrun::testing::OverPublicApi(comm);
-  dtrun::testing::CheckEveryKind(*ranks, findings);
+  // tests/ops checks each variant of each type, with ranks that are threads.
+  dtrun::testing::CheckEveryKindInFull(*ranks, findings);
   // The hierarchical backend adds one host after another. Rounded sums therefore differ from those
   // of the tree over all ranks.
   const bool any_values = comm.backend() != "hierarchical";
@@ -141,7 +142,8 @@ int main(int argc, char** argv) {
   dtrun::Context job = dtrun::Init();
   Findings findings;
   try {
-    CheckAll(job.world(), core ? 50 : 1500, findings);
+    const int random_operations = core ? 50 : dtrun::testing::RunsInFull() ? 1500 : 500;
+    CheckAll(job.world(), random_operations, findings);
   } catch (const dtrun::Error& error) {
     std::fprintf(stderr, "rank %d: %s\n", job.rank(), error.what());
     return 1;
