@@ -116,7 +116,7 @@ void CheckRefusals(dtrun::Communicator& comm, Findings& findings) {
       [&] { comm.Subset({comm.size()}); });
 }
 
-void CheckAll(dtrun::Communicator& comm, int random_operations, Findings& findings) {
+void CheckAll(dtrun::Communicator& comm, bool core, Findings& findings) {
   CheckNames(comm, findings);
   CheckAbandonedReducer(comm, findings);
   dtrun::testing::CheckReducers(comm, findings);
@@ -124,11 +124,13 @@ void CheckAll(dtrun::Communicator& comm, int random_operations, Findings& findin
   CheckRefusals(comm, findings);
   const auto ranks = dtrun::testing::OverPublicApi(comm);
   // tests/ops checks each variant of each type, with ranks that are threads.
-  dtrun::testing::CheckEveryKindInFull(*ranks, findings);
+  core ? dtrun::testing::CheckEveryKindInTurn(*ranks, findings)
+       : dtrun::testing::CheckEveryKindInFull(*ranks, findings);
   // The hierarchical backend adds one host after another. Rounded sums therefore differ from those
   // of the tree over all ranks.
   const bool any_values = comm.backend() != "hierarchical";
-  dtrun::testing::CheckRandomOperations(*ranks, findings, 21, random_operations, any_values);
+  const int operations = core ? 50 : dtrun::testing::RunsInFull() ? 1500 : 500;
+  dtrun::testing::CheckRandomOperations(*ranks, findings, 21, operations, any_values);
   dtrun::testing::CheckSameBits(*ranks, findings);
   dtrun::testing::CheckMessages(*ranks, findings);
   dtrun::testing::CheckSubCommunicators(*ranks, findings);
@@ -136,14 +138,13 @@ void CheckAll(dtrun::Communicator& comm, int random_operations, Findings& findin
 
 }  // namespace
 
-// The argument "core" means few random operations, for jobs with many ranks.
+// The argument "core" means fewer operations, for jobs with many ranks.
 int main(int argc, char** argv) {
   const bool core = argc > 1 && std::string(argv[1]) == "core";
   dtrun::Context job = dtrun::Init();
   Findings findings;
   try {
-    const int random_operations = core ? 50 : dtrun::testing::RunsInFull() ? 1500 : 500;
-    CheckAll(job.world(), random_operations, findings);
+    CheckAll(job.world(), core, findings);
   } catch (const dtrun::Error& error) {
     std::fprintf(stderr, "rank %d: %s\n", job.rank(), error.what());
     return 1;

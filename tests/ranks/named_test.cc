@@ -39,7 +39,7 @@ TEST_CASE("the named queue works with engine_thread=on") {
   CHECK(result.out == "shm: all is right\n");
 }
 
-TEST_CASE("64 processes submit tensors by name") {
+TEST_CASE("64 processes submit tensors by name", "[many]") {
   const CommandResult result = Run(Command{
       .argv =
           {"launcher/dtrun", "--launcher", "local", "--oversubscribe", "--tag", "none", "-np", "64",
