@@ -1,6 +1,5 @@
 #include "gpu/stream.h"
 
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -132,10 +131,9 @@ namespace {
 
 struct AllKernels {
   std::mutex mutex;
-  std::set<Kernels*> list;
+  std::vector<Kernels*> list;
 };
 
-// It stays until the process ends, as most Kernels do.
 AllKernels& All() {
   static auto* const all = new AllKernels;
   return *all;
@@ -145,12 +143,7 @@ AllKernels& All() {
 
 Kernels::Kernels(const void* image, std::string name) : image_(image), name_(std::move(name)) {
   const std::lock_guard lock(All().mutex);
-  All().list.insert(this);
-}
-
-Kernels::~Kernels() {
-  const std::lock_guard lock(All().mutex);
-  All().list.erase(this);
+  All().list.push_back(this);
 }
 
 void Kernels::LoadAll(const Device& device) {
@@ -175,12 +168,8 @@ CUfunction Kernels::Find(const Device& device, const char* kernel) {
 
 // With the lock and the scope of the device.
 CUmodule Kernels::ModuleOf(const Device& device) {
-  CUmodule& module = modules_[device.index()];
-  if (module == nullptr) module = Load(device);
-  return module;
-}
-
-CUmodule Kernels::Load(const Device& device) const {
+  CUmodule& known = modules_[device.index()];
+  if (known != nullptr) return known;
   const Driver& driver = Driver::Get();
   const std::string loading = "loading " + name_ + " on " + device.name();
   CUmodule module = nullptr;
@@ -190,7 +179,7 @@ CUmodule Kernels::Load(const Device& device) const {
   std::vector<CUfunction> functions(count);
   Check(driver.cuModuleEnumerateFunctions(functions.data(), count, module), loading.c_str());
   for (const CUfunction function : functions) Check(driver.cuFuncLoad(function), loading.c_str());
-  return module;
+  return known = module;
 }
 
 void Kernels::LaunchWithParameter(

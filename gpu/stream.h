@@ -84,14 +84,12 @@ struct Shape {
 };
 
 /// The kernels of one image, which the rule cuda_kernels makes of .cu files. The first use of a
-/// kernel on a device loads all kernels of the image there. A driver that loads a kernel later
-/// waits for running kernels, and a running kernel may wait for a kernel that is not launched yet.
-/// The image stays loaded until the process ends. Thread-safe.
+/// kernel on a device loads all kernels of the image there, until the process ends. Objects stay
+/// until then as well. Thread-safe.
 class Kernels {
  public:
   /// `image` outlives the object. Errors contain `name`.
   Kernels(const void* image, std::string name);
-  ~Kernels();
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
@@ -115,7 +113,6 @@ class Kernels {
 
  private:
   CUmodule ModuleOf(const Device& device);
-  CUmodule Load(const Device& device) const;
   void LaunchWithParameter(
       const Device& device, const char* kernel, const Shape& shape, CUstream stream,
       const void* parameter);

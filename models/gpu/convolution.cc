@@ -150,68 +150,63 @@ class Shapes {
 constexpr int kMostProposed = 16;
 constexpr float kOne = 1, kZero = 0;
 
+template <typename Function, typename... Arguments>
+void Call(Function Cudnn::*function, const char* name, const Arguments&... arguments) {
+  const Cudnn& cudnn = Cudnn::Get();
+  cudnn.Check((cudnn.*function)(arguments...), name);
+}
+
 // The cuDNN functions of the three directions. Propose fills `proposed` and `count`.
 struct Forward {
   using Proposed = cudnnConvolutionFwdAlgoPerf_t;
   static void Propose(cudnnHandle_t handle, const Shapes& s, int* count, Proposed* proposed) {
-    const Cudnn& cudnn = Cudnn::Get();
-    cudnn.Check(
-        cudnn.cudnnGetConvolutionForwardAlgorithm_v7(
-            handle, s.input, s.filters, s.convolution, s.output, kMostProposed, count, proposed),
-        "cudnnGetConvolutionForwardAlgorithm_v7");
+    Call(
+        &Cudnn::cudnnGetConvolutionForwardAlgorithm_v7, "cudnnGetConvolutionForwardAlgorithm_v7",
+        handle, s.input, s.filters, s.convolution, s.output, kMostProposed, count, proposed);
   }
   static void Compute(
       const ConvolutionSetting& setting, const Shapes& s, const ConvolutionTensors& t,
       cudnnConvolutionFwdAlgo_t algorithm) {
-    const Cudnn& cudnn = Cudnn::Get();
-    cudnn.Check(
-        cudnn.cudnnConvolutionForward(
-            setting.handle.get(), &kOne, s.input, t.input, s.filters, t.filters, s.convolution,
-            algorithm, setting.workspace.data, setting.workspace.bytes, &kZero, s.output, t.output),
-        "cudnnConvolutionForward");
+    Call(
+        &Cudnn::cudnnConvolutionForward, "cudnnConvolutionForward", setting.handle.get(), &kOne,
+        s.input, t.input, s.filters, t.filters, s.convolution, algorithm, setting.workspace.data,
+        setting.workspace.bytes, &kZero, s.output, t.output);
   }
 };
 
 struct BackwardFilters {
   using Proposed = cudnnConvolutionBwdFilterAlgoPerf_t;
   static void Propose(cudnnHandle_t handle, const Shapes& s, int* count, Proposed* proposed) {
-    const Cudnn& cudnn = Cudnn::Get();
-    cudnn.Check(
-        cudnn.cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-            handle, s.input, s.output, s.convolution, s.filters, kMostProposed, count, proposed),
-        "cudnnGetConvolutionBackwardFilterAlgorithm_v7");
+    Call(
+        &Cudnn::cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+        "cudnnGetConvolutionBackwardFilterAlgorithm_v7", handle, s.input, s.output, s.convolution,
+        s.filters, kMostProposed, count, proposed);
   }
   static void Compute(
       const ConvolutionSetting& setting, const Shapes& s, const ConvolutionTensors& t,
       cudnnConvolutionBwdFilterAlgo_t algorithm) {
-    const Cudnn& cudnn = Cudnn::Get();
-    cudnn.Check(
-        cudnn.cudnnConvolutionBackwardFilter(
-            setting.handle.get(), &kOne, s.input, t.input, s.output, t.output, s.convolution,
-            algorithm, setting.workspace.data, setting.workspace.bytes, &kZero, s.filters,
-            t.filters),
-        "cudnnConvolutionBackwardFilter");
+    Call(
+        &Cudnn::cudnnConvolutionBackwardFilter, "cudnnConvolutionBackwardFilter",
+        setting.handle.get(), &kOne, s.input, t.input, s.output, t.output, s.convolution, algorithm,
+        setting.workspace.data, setting.workspace.bytes, &kZero, s.filters, t.filters);
   }
 };
 
 struct BackwardInput {
   using Proposed = cudnnConvolutionBwdDataAlgoPerf_t;
   static void Propose(cudnnHandle_t handle, const Shapes& s, int* count, Proposed* proposed) {
-    const Cudnn& cudnn = Cudnn::Get();
-    cudnn.Check(
-        cudnn.cudnnGetConvolutionBackwardDataAlgorithm_v7(
-            handle, s.filters, s.output, s.convolution, s.input, kMostProposed, count, proposed),
-        "cudnnGetConvolutionBackwardDataAlgorithm_v7");
+    Call(
+        &Cudnn::cudnnGetConvolutionBackwardDataAlgorithm_v7,
+        "cudnnGetConvolutionBackwardDataAlgorithm_v7", handle, s.filters, s.output, s.convolution,
+        s.input, kMostProposed, count, proposed);
   }
   static void Compute(
       const ConvolutionSetting& setting, const Shapes& s, const ConvolutionTensors& t,
       cudnnConvolutionBwdDataAlgo_t algorithm) {
-    const Cudnn& cudnn = Cudnn::Get();
-    cudnn.Check(
-        cudnn.cudnnConvolutionBackwardData(
-            setting.handle.get(), &kOne, s.filters, t.filters, s.output, t.output, s.convolution,
-            algorithm, setting.workspace.data, setting.workspace.bytes, &kZero, s.input, t.input),
-        "cudnnConvolutionBackwardData");
+    Call(
+        &Cudnn::cudnnConvolutionBackwardData, "cudnnConvolutionBackwardData", setting.handle.get(),
+        &kOne, s.filters, t.filters, s.output, t.output, s.convolution, algorithm,
+        setting.workspace.data, setting.workspace.bytes, &kZero, s.input, t.input);
   }
 };
 

@@ -179,7 +179,7 @@ class Call {
     meet_.hears = hears;
     meet_.state = std::exchange(state_, 0);
     if (size() > 1)
-      CollectiveKernels().Launch(
+      collective_kernels.Launch(
           device_, "dtrun_meet", {.blocks = 1, .threads = kMostRanks}, stream_, meet_);
   }
 
@@ -193,7 +193,7 @@ class Call {
     constexpr uint32_t kThreads = 256, kMostBlocks = 512;
     const uint64_t words = std::exchange(copied_, 0) / 16 + 1;
     if (copy_.count > 0)
-      CollectiveKernels().Launch(
+      collective_kernels.Launch(
           device_, "dtrun_copy",
           {.blocks = gpu::BlocksFor(words, kThreads, kMostBlocks), .threads = kThreads}, stream_,
           copy_);

@@ -241,15 +241,8 @@ PinnedBlock& PinnedBlock::operator=(PinnedBlock&& other) noexcept {
   return *this;
 }
 
-namespace {
-
-// A namespace's, not a function's, so that gpu::Kernels::LoadAll knows them before their first use.
 gpu::Kernels& collective_kernels =
     *new gpu::Kernels(dtrun_collectives, "the kernels of collectives");
-
-}  // namespace
-
-gpu::Kernels& CollectiveKernels() { return collective_kernels; }
 
 ReduceArgs ReduceArgsOf(const Collective& collective, int size, int inputs) {
   if (inputs > kMostInputs)
@@ -274,7 +267,7 @@ void EnqueueReduce(
   constexpr uint32_t kThreads = 256, kMostBlocks = 4096;
   args.output = static_cast<char*>(result.data);
   args.count = result.count;
-  CollectiveKernels().Launch(
+  collective_kernels.Launch(
       device, base::Text("dtrun_reduce_", NameOf(result.dtype)).c_str(),
       {.blocks = gpu::BlocksFor(result.count, kThreads, kMostBlocks), .threads = kThreads}, stream,
       args);

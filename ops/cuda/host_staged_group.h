@@ -66,8 +66,8 @@ std::unique_ptr<Memory> AllocateOnGpu(const gpu::Device& device, uint64_t bytes)
 void RefuseCapture(
     const gpu::Device& device, const Collective& collective, int rank, const char* backend);
 
-/// The kernels of collectives.cu.
-gpu::Kernels& CollectiveKernels();
+/// The kernels of collectives.cu. gpu::Kernels::LoadAll knows them before their first use.
+extern gpu::Kernels& collective_kernels;
 
 /// The arguments of a kernel that does the arithmetic of `collective`, a reduction of `size` ranks,
 /// over `inputs` arrays. All fields but the addresses and counts. Throws Error kUnavailable for
