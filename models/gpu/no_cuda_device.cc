@@ -8,7 +8,8 @@ namespace {
 
 [[noreturn]] void ThrowNoGpu() {
   throw Error(
-      ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
+      ErrorCode::kUnavailable,
+      "no GPU: dtrun was built without CUDA (scripts/install builds with it)");
 }
 
 }  // namespace

@@ -6,7 +6,8 @@ namespace dtrun::ops {
 DeviceGroupFactory DeviceBackends(const DeviceSettings&, const base::LogSink&) {
   return [](Communicator&, int) -> std::unique_ptr<DeviceGroup> {
     throw Error(
-        ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
+        ErrorCode::kUnavailable,
+        "no GPU: dtrun was built without CUDA (scripts/install builds with it)");
   };
 }
 

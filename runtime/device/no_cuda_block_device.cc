@@ -6,7 +6,8 @@ namespace {
 
 [[noreturn]] void NoGpu() {
   throw Error(
-      ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
+      ErrorCode::kUnavailable,
+      "no GPU: dtrun was built without CUDA (scripts/install builds with it)");
 }
 
 }  // namespace
