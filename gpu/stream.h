@@ -98,8 +98,8 @@ class Kernels {
 
   /// Loads the kernels of all objects of this class. The driver loads kernels when no kernel runs:
   /// if a kernel waits for a peer, and the peer is a thread that loads kernels, both wait forever.
-  /// None can be loaded while a graph is captured either. So who launches kernels that wait for
-  /// peers calls this before. Thread-safe.
+  /// None can be loaded while a graph is captured either. Call this before the first launch of a
+  /// kernel that waits for peers. Thread-safe.
   static void LoadAll(const Device& device);
 
   /// Enqueues DTRUN_KERNEL(kernel, Args) into `stream`, a stream of `device`. If the shape has no

@@ -41,23 +41,11 @@ PACKAGED_GPU_PROGRAMS = [
     "//tests/runtime:device_gradients_test",
 ]
 
-# Files of the repository, at the places that they have there.
+# Files of the repository, or folders of files, at the places that they have there.
 PACKAGED_SOURCES = [
     "bench/peers/common.py",
     "bench/peers/torch_cnn.py",
-    "python/dtrun/__init__.py",
-    "python/dtrun/_abi.py",
-    "python/dtrun/_job.py",
-    "python/dtrun/_launch.py",
-    "python/dtrun/_queue.py",
-    "python/dtrun/numpy.py",
-    "python/dtrun/torch/__init__.py",
-    "python/dtrun/torch/broadcasts.py",
-    "python/dtrun/torch/collectives.py",
-    "python/dtrun/torch/compression.py",
-    "python/dtrun/torch/elastic.py",
-    "python/dtrun/torch/optimizer.py",
-    "python/dtrun/torch/sync_batch_norm.py",
+    "python/dtrun",
     "scripts/gpu_check",
     "scripts/lib/gpu_machine.py",
     "tests/python/cases.py",

@@ -410,7 +410,7 @@ void CheckEveryKind(Ranks& ranks, Findings& findings) {
 void CheckEveryKindInTurn(Ranks& ranks, Findings& findings) {
   EveryKind(ranks, findings, EveryKind::Variants::kOfOneType).Run();
 }
-void CheckEveryKindInFull(Ranks& ranks, Findings& findings) {
+void CheckEveryKindIfFull(Ranks& ranks, Findings& findings) {
   RunsInFull() ? CheckEveryKind(ranks, findings) : CheckEveryKindInTurn(ranks, findings);
 }
 bool RunsInFull() { return std::getenv("DTRUN_TEST_FULL") != nullptr; }

@@ -25,13 +25,12 @@ struct Findings {
 /// or not, with private, mapped and mixed memory, scaled or not. Compares results, inputs and the
 /// memory around the buffers bit by bit.
 void CheckEveryKind(Ranks& ranks, Findings& findings);
-/// The same with a third of the operations, for communicators that are slow, or that are made of
-/// others which CheckEveryKind has checked. For each kind and op, only one
-/// dtype runs with all variants: in place, counts by rank, memory and scale. The other dtypes run
-/// with one variant after another.
+/// The same with a third of the operations, for communicators that are slow or made of other ones.
+/// For each kind and op, only one dtype runs with all variants: in place, counts by rank, memory
+/// and scale. The other dtypes run with one variant after another.
 void CheckEveryKindInTurn(Ranks& ranks, Findings& findings);
 /// CheckEveryKind under `scripts/test --full`, otherwise CheckEveryKindInTurn.
-void CheckEveryKindInFull(Ranks& ranks, Findings& findings);
+void CheckEveryKindIfFull(Ranks& ranks, Findings& findings);
 /// Whether `scripts/test --full` runs this test (DTRUN_TEST_FULL is set).
 bool RunsInFull();
 

@@ -30,7 +30,7 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     return [_object_of(part) for part in collectives.allgather(payload, name + ".bytes", process_set).split(sizes)]
 
 
-# Host memory, whatever torch.set_default_device says: what is pickled is read here.
+# Host memory under any torch.set_default_device: pickled bytes are read here.
 def _bytes(count):
     return torch.empty(count, dtype=torch.uint8, device="cpu")
 
