@@ -250,7 +250,11 @@ TEST_CASE("ranks in Init give up on a rank that exited or stopped or never calls
       {"--launcher", launcher, "-np", "2", "--stall-warning", "1", "--stall-timeout", "2", "sh",
        "-c", "[ $RANK = 1 ] && " + why + "; exec tests/ranks/summing 1"});
   CHECK(result.exit_code == 76);
-  CHECK_THAT(result.err, Catch::Contains(what));
+  // Open MPI ends the job itself if rank 0 is in MPI_Init by the time rank 1 exits.
+  CHECK_THAT(
+      result.err,
+      Catch::Contains(what) ||
+          Catch::Contains("rank 1 on localhost exited with code 0 without MPI_Finalize"));
   const bool warned =
       result.err.find("warning: rank 0 has been waiting in Init for 1 s; rank 1 ") !=
       std::string::npos;
