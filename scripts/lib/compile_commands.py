@@ -17,7 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # With the number of words that follow each.
 LEFT_OUT = {"-MD": 0, "-MF": 1, "-o": 1, "-Werror": 0, "-fno-canonical-system-headers": 0, "-Wno-free-nonheap-object": 0,
             "-Wunused-but-set-parameter": 0, "-fno-semantic-interposition": 0, "-std=c++0x": 0, "-Wno-error=cpp": 0}
-LEFT_OUT_PREFIX = "-frandom-seed="
+LEFT_OUT_PREFIXES = ("-frandom-seed=", "--param=")
 
 # Bazel's copies of the public headers; the headers themselves are in include/.
 VIRTUAL_INCLUDES = re.compile(r"bazel-out/[^/]+/bin/include/dtrun/_virtual_includes/[^/]+$")
@@ -40,7 +40,7 @@ def without_left_out(arguments):
             skipped -= 1
         elif word in LEFT_OUT:
             skipped = LEFT_OUT[word]
-        elif not word.startswith(LEFT_OUT_PREFIX):
+        elif not word.startswith(LEFT_OUT_PREFIXES):
             kept.append(word)
     return kept
 
