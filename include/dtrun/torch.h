@@ -20,6 +20,7 @@
 #define DTRUN_TORCH_H_
 
 #include <dtrun/detail/torch_batch_norm.h>
+#include <dtrun/detail/torch_checkpoint.h>
 #include <dtrun/detail/torch_collectives.h>
 #include <dtrun/detail/torch_loss_scale.h>
 #include <dtrun/detail/torch_optimizer.h>

@@ -2,7 +2,9 @@
 // on the global batch.
 
 #include <dtrun/torch.h>
+#include <stdlib.h>
 
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -497,6 +499,89 @@ void RefusedSharded(Communicator& world) {
       "sharded_optimizer: the ranks differ in tensor 0: Float[2, 3] on rank 0");
 }
 
+// The same new folder on all ranks. Rank 0 removes it.
+class SharedFolder {
+ public:
+  explicit SharedFolder(Communicator& world) {
+    std::string made = std::filesystem::temp_directory_path() / "stories.XXXXXX";
+    if (world.rank() == 0) made_ = mkdtemp(made.data());
+    path_ = dtrun::BroadcastBytes(world, made_);
+  }
+  ~SharedFolder() {
+    std::error_code ignored;
+    if (!made_.empty()) std::filesystem::remove_all(made_, ignored);
+  }
+  SharedFolder(const SharedFolder&) = delete;
+  SharedFolder& operator=(const SharedFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string made_, path_;
+};
+
+void Checkpoints(Communicator& world) {
+  const SharedFolder folder(world);
+  const auto train = [&](Net& net, DistributedOptimizer& optimizer, int begin, int end) {
+    for (int step = begin; step < end; ++step) {
+      optimizer.zero_grad();
+      Mine(world, GlobalBatch(world, step)).Loss(net).backward();
+      optimizer.step();
+    }
+  };
+  // Saved with sharded state while training goes on.
+  Net net = MakeNet();
+  net->register_buffer("seen", torch::zeros({}, torch::kLong));
+  dtrun::torch::ShardedOptimizer adam(world, TwoGroups(net), MakeAdam);
+  DistributedOptimizer optimizer(world, adam, *net);
+  dtrun::CheckpointOptions keep;
+  keep.max_to_keep = 2;
+  dtrun::torch::CheckpointManager checkpoints(world, folder.path(), *net, optimizer, keep);
+  Expect(!checkpoints.Load().checkpoint, "an empty folder has no checkpoint");
+  train(net, optimizer, 0, 3);
+  net->named_buffers()["seen"].fill_(41);
+  dtrun::SaveOptions what;
+  what.step = 3;
+  what.metadata["epoch"] = "1";
+  checkpoints.StartSave(what);
+  net->named_buffers()["seen"].fill_(0);
+  train(net, optimizer, 3, 6);
+  checkpoints.Wait();
+
+  // Continued without sharded state, from other values.
+  Net other = MakeNet();
+  other->register_buffer("seen", torch::zeros({}, torch::kLong));
+  {
+    torch::NoGradGuard no_grad;
+    for (const Tensor& parameter : other->parameters()) parameter.zero_();
+  }
+  const auto plain = MakeAdam(TwoGroups(other));
+  DistributedOptimizer beside(world, *plain, *other);
+  dtrun::CheckpointOptions read_only;
+  read_only.read_only = true;
+  dtrun::torch::CheckpointManager reader(world, folder.path(), *other, beside, read_only);
+  const dtrun::Loaded loaded = reader.Load();
+  Expect(loaded.checkpoint && loaded.checkpoint->step == 3, "the step of the checkpoint");
+  Expect(loaded.checkpoint->metadata == dtrun::Metadata{{"epoch", "1"}}, "its metadata");
+  Expect(other->named_buffers()["seen"].item<int64_t>() == 41, "its buffer");
+  train(other, beside, 3, 6);
+  Expect(
+      torch::equal(Flat(net->parameters()), Flat(other->parameters())),
+      "the bits of a training without a break");
+
+  // Another model or optimizer is refused, and nothing changes.
+  torch::nn::Linear small(3, 2);
+  torch::optim::SGD of_small(small->parameters(), 0.1);
+  dtrun::torch::CheckpointManager wrong(world, folder.path(), *small, of_small, read_only);
+  const Tensor before = Flat(small->parameters()).clone();
+  ExpectError([&] { wrong.Load(); }, "conv.weight");
+  Expect(torch::equal(before, Flat(small->parameters())), "nothing was loaded");
+  torch::optim::Adam one_group(other->parameters());
+  dtrun::torch::CheckpointManager mixed(world, folder.path(), *other, one_group, read_only);
+  const Tensor trained = Flat(other->parameters()).clone();
+  ExpectError([&] { mixed.Load(); }, "has the state of another optimizer: ");
+  Expect(torch::equal(trained, Flat(other->parameters())), "nothing was loaded");
+}
+
 void RefusedJoin(Communicator& world) {
   Net net = MakeNet();
   torch::optim::SGD inner = Sgd(*net);
@@ -525,6 +610,7 @@ Stories ModelStories() {
       {"refused_sparse", RefusedSparse},
       {"sharded", ShardedState},
       {"refused_sharded", RefusedSharded},
+      {"checkpoints", Checkpoints},
   };
 }
 

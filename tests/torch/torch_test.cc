@@ -142,6 +142,11 @@ TEST_CASE("an optimizer with sharded state computes the bits of one that is not 
   CheckStories(ranks, {"sharded", "refused_sharded"});
 }
 
+TEST_CASE("a checkpoint of a model and its optimizer continues with the bits of no break") {
+  const int ranks = GENERATE(1, 2, 3);
+  CheckStories(ranks, {"checkpoints"});
+}
+
 TEST_CASE("the example trains and prints its accuracy") {
   const CommandResult result = Run(Command{
       .argv = {

@@ -17,20 +17,25 @@ namespace torch {
 
 namespace internal {
 
-/// The optimizer that has the state. Refuses a state that no rank has as a whole.
-inline ::torch::optim::Optimizer& KeptOptimizer(::torch::optim::Optimizer& optimizer) {
+/// The optimizer that has the state.
+inline ::torch::optim::Optimizer& StatefulOptimizer(::torch::optim::Optimizer& optimizer) {
   auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
-  ::torch::optim::Optimizer& inner = wrapper == nullptr ? optimizer : wrapper->inner();
-  if (dynamic_cast<ShardedOptimizer*>(&inner) == nullptr) return inner;
+  return wrapper == nullptr ? optimizer : wrapper->inner();
+}
+
+/// Refuses a state that no rank has as a whole.
+inline void CheckWhole(::torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<ShardedOptimizer*>(&StatefulOptimizer(optimizer)) == nullptr) return;
   Refuse(
       ErrorCode::kInvalidArgument,
       "broadcast_optimizer_state: no rank has the whole state of a ShardedOptimizer; load a saved "
       "state on all ranks");
 }
 
-/// The state of the optimizer and the options of its groups, as bytes.
+/// The state of the optimizer and the options of its groups, as bytes. A ShardedOptimizer has been
+/// collected on this rank.
 inline std::string SaveOptimizer(::torch::optim::Optimizer& optimizer) {
-  ::torch::optim::Optimizer& inner = KeptOptimizer(optimizer);
+  ::torch::optim::Optimizer& inner = StatefulOptimizer(optimizer);
   ::torch::serialize::OutputArchive archive, state;
   inner.save(state);
   archive.write("state", state);
@@ -47,7 +52,7 @@ inline std::string SaveOptimizer(::torch::optim::Optimizer& optimizer) {
 /// Throws c10::Error if `bytes` are of an optimizer with other groups. Each rank loads to the
 /// device of its own parameters.
 inline void LoadOptimizer(::torch::optim::Optimizer& optimizer, const std::string& bytes) {
-  ::torch::optim::Optimizer& inner = KeptOptimizer(optimizer);
+  ::torch::optim::Optimizer& inner = StatefulOptimizer(optimizer);
   ::torch::serialize::InputArchive archive, state;
   OpenState(optimizer, bytes, archive);
   archive.read("state", state);
@@ -84,7 +89,7 @@ inline void LoadModule(::torch::nn::Module& module, const std::string& bytes) {
 /// kInvalidArgument: a ShardedOptimizer.
 inline void BroadcastOptimizerState(
     Communicator& communicator, ::torch::optim::Optimizer& optimizer, int root = 0) {
-  internal::KeptOptimizer(optimizer);
+  internal::CheckWhole(optimizer);
   std::string bytes;
   if (communicator.rank() == root) bytes = internal::SaveOptimizer(optimizer);
   uint64_t size = bytes.size();
@@ -108,6 +113,7 @@ inline void BroadcastOptimizerState(
 /// DistributedOptimizer: its broadcasts would stand between the step and EndStep().
 inline void Keep(
     Elastic& elastic, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer) {
+  internal::CheckWhole(optimizer);
   elastic.Keep(
       [&](Communicator& ranks, int root) {
         BroadcastParameters(ranks, module, root);
