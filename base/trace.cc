@@ -7,12 +7,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <tuple>
 
 #include "base/text.h"
 
 namespace dtrun::base {
 namespace {
 
+constexpr std::string_view kTraceName = "trace.";
 constexpr size_t kCallWords = sizeof(Call) / sizeof(uint64_t);
 
 // Returns 0 for a time that no clock shows, so that calculations with times do not overflow.
@@ -93,6 +97,18 @@ class Reader {
         trace_.waits.push_back({head.thread, head.id, Time(slot), 0});
         break;
       case TraceType::kWaitEnds: TakeWaitEnd(head, slot); break;
+      case TraceType::kTensor: trace_.tensor_names[head.id] = TextFrom(slot, 1, words); break;
+      case TraceType::kSubmitted:
+        open_tensors_[head.id] = trace_.tensors.size();
+        trace_.tensors.push_back({head.id, Time(slot)});
+        break;
+      case TraceType::kAgreed:
+        if (const auto found = open_tensors_.find(head.id); found != open_tensors_.end())
+          trace_.tensors[found->second].agreed_ns = Time(slot);
+        break;
+      case TraceType::kTensorEnds:
+        if (words >= 2) TakeTensorEnd(head, slot);
+        break;
     }
   }
 
@@ -134,10 +150,18 @@ class Reader {
     open_waits_.erase(found);
   }
 
+  void TakeTensorEnd(const TraceHead& head, uint64_t slot) {
+    const auto found = open_tensors_.find(head.id);
+    if (found == open_tensors_.end()) return;
+    trace_.tensors[found->second].end_ns = Time(slot);
+    trace_.tensors[found->second].failed = Word(slot, 2) != 0;
+    open_tensors_.erase(found);
+  }
+
   const TraceSlot* slots_;
   uint64_t count_;
   RankTrace& trace_;
-  std::map<uint32_t, size_t> open_, open_waits_;
+  std::map<uint32_t, size_t> open_, open_waits_, open_tensors_;
   std::map<uint8_t, std::pair<uint32_t, uint32_t>> buckets_;  // of the next operation, by thread
 };
 
@@ -152,7 +176,29 @@ std::optional<uint64_t> SlotsOf(const void* data, size_t bytes) {
 
 }  // namespace
 
-std::string TraceFile(const std::string& folder, int rank) { return Text(folder, "/trace.", rank); }
+std::string TraceFile(const std::string& folder, int rank, uint32_t epoch) {
+  return Text(folder, '/', kTraceName, rank, '.', epoch);
+}
+
+std::vector<FoundTrace> FindTraces(const std::string& folder) {
+  std::vector<FoundTrace> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kTraceName) || entry.is_symlink(error)) continue;
+    const std::string numbers = name.substr(kTraceName.size());
+    const size_t dot = numbers.find('.');
+    const auto rank = ParseInteger(numbers.substr(0, dot));
+    const auto epoch = ParseInteger(dot == std::string::npos ? "" : numbers.substr(dot + 1));
+    if (!rank || !epoch || *rank < 0 || *rank > INT32_MAX || *epoch < 0 || *epoch > UINT32_MAX)
+      continue;
+    found.push_back({static_cast<int>(*rank), static_cast<uint32_t>(*epoch), entry.path()});
+  }
+  std::sort(found.begin(), found.end(), [](const FoundTrace& a, const FoundTrace& b) {
+    return std::tie(a.rank, a.epoch) < std::tie(b.rank, b.epoch);
+  });
+  return found;
+}
 
 size_t UsedTraceBytes(const void* data, size_t bytes) {
   const auto slots = SlotsOf(data, bytes);
@@ -175,6 +221,12 @@ void WithTraceFile(
   ::close(file);
 }
 
+void TrimTraceFile(const std::string& path) {
+  off_t used = 0;
+  WithTraceFile(path, [&](const void*, size_t bytes) { used = static_cast<off_t>(bytes); });
+  if (used > 0 && ::truncate(path.c_str(), used) != 0) return;  // it stays large
+}
+
 std::optional<RankTrace> ReadTrace(const void* data, size_t bytes) {
   const auto slots = SlotsOf(data, bytes);
   if (!slots) return std::nullopt;
@@ -183,6 +235,7 @@ std::optional<RankTrace> ReadTrace(const void* data, size_t bytes) {
   trace.rank = header.rank;
   trace.size = header.size;
   trace.pid = header.pid;
+  trace.epoch = header.epoch;
   trace.host = std::string(header.host, strnlen(header.host, sizeof header.host));
   trace.start_ns = trace.last_ns = TimeOf(static_cast<uint64_t>(header.start_ns));
   trace.unix_offset_ns = TimeOf(static_cast<uint64_t>(header.unix_offset_ns));

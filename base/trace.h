@@ -40,6 +40,10 @@ enum class TraceType : uint8_t {
   kBucket,        ///< reducer << 32 | bucket, of the operation that this thread starts next
   kWaitBegins,    ///< time; id: reducer
   kWaitEnds,      ///< time; id: reducer
+  kTensor,        ///< name of a named tensor; id: its number
+  kSubmitted,     ///< time at which this rank submitted it; id: tensor
+  kAgreed,        ///< time at which it was known that all ranks have; id: tensor
+  kTensorEnds,    ///< time, 1 if it failed; id: tensor
 };
 
 /// The first word of a record.
@@ -69,7 +73,7 @@ struct TraceHeader {
   int32_t rank;
   int32_t size;
   int32_t pid;
-  int32_t reserved;
+  uint32_t epoch;
   uint64_t slot_count;
   std::atomic<uint64_t> used;     ///< slots; more than slot_count if records were dropped
   std::atomic<uint64_t> dropped;  ///< records
@@ -85,8 +89,19 @@ inline constexpr size_t TraceBytes(uint64_t slot_count) {
 /// The most slots that a rank writes: 16 MiB, about a million marks.
 inline constexpr uint64_t kMostTraceSlots = (16 << 20) / sizeof(TraceSlot);
 
-/// The path of the trace of rank `rank` in the job's folder for flight records.
-std::string TraceFile(const std::string& folder, int rank);
+/// The path of a trace in the job's folder for flight records. A rank writes one in each epoch of
+/// the job (LaunchEnv::epoch).
+std::string TraceFile(const std::string& folder, int rank, uint32_t epoch);
+
+/// A file in the job's folder that has the name of a trace.
+struct FoundTrace {
+  int rank;
+  uint32_t epoch;
+  std::string path;
+};
+
+/// The traces in the folder, by rank and epoch.
+std::vector<FoundTrace> FindTraces(const std::string& folder);
 
 // --- traces as they are read ---------------------------------------------------------------------
 
@@ -113,9 +128,17 @@ struct TracedWait {
   int64_t begin_ns = 0, end_ns = 0;
 };
 
-/// The trace of one rank, with the times as the rank wrote them.
+/// One submission of a named tensor. Times that are not known are 0.
+struct TracedTensor {
+  uint32_t tensor = 0;
+  int64_t submit_ns = 0, agreed_ns = 0, end_ns = 0;
+  bool failed = false;
+};
+
+/// The trace of one rank in one epoch, with the times as the rank wrote them.
 struct RankTrace {
   int rank = 0, size = 1, pid = 0;
+  uint32_t epoch = 0;
   std::string host;
   int64_t start_ns = 0, unix_offset_ns = 0;
   int64_t last_ns = 0;  ///< of the latest record
@@ -126,6 +149,8 @@ struct RankTrace {
   std::vector<TracedOperation> operations;                         ///< in the order of their start
   std::vector<TracedMark> marks;
   std::vector<TracedWait> waits;
+  std::map<uint32_t, std::string> tensor_names;
+  std::vector<TracedTensor> tensors;  ///< in the order of their submission
 };
 
 /// Reads the trace in this memory, which is aligned like words. Its rank may be writing it. Returns
@@ -139,6 +164,9 @@ size_t UsedTraceBytes(const void* data, size_t bytes);
 /// a regular file, does not call `use`.
 void WithTraceFile(
     const std::string& path, const std::function<void(const void* data, size_t bytes)>& use);
+
+/// Removes the unused end of the trace in this file, whose rank no longer writes.
+void TrimTraceFile(const std::string& path);
 
 }  // namespace dtrun::base
 

@@ -19,14 +19,19 @@ namespace {
 
 using Write = std::function<void(const std::string&)>;
 
-// Rows of a rank: its threads, then further reducers of a thread, then collectives.
+// Rows of a rank: its threads, then further reducers of a thread, then collectives, then named
+// tensors.
 constexpr int kFirstThreadRow = 1;
 constexpr int kFirstReducerRow = 1000;
 constexpr int kFirstCollectiveRow = 2000;
+constexpr int kFirstTensorRow = 1000000;
 
-// Identifies a collective on all ranks: communicator, sequence, -1 and the kind. For a message, the
-// last two are the two ranks.
-using FlowKey = std::tuple<std::string, uint64_t, int, int>;
+// The process of the job's changes. Greater than any rank.
+constexpr int kJobProcess = 1000000000;
+
+// Identifies a collective on all ranks: epoch, communicator, sequence, -1 and the kind. For a
+// message, the last two are the two ranks.
+using FlowKey = std::tuple<uint32_t, std::string, uint64_t, int, int>;
 
 struct FlowPoint {
   int64_t time_ns;
@@ -35,12 +40,23 @@ struct FlowPoint {
 };
 
 struct Slice {
-  enum class Kind { kStep, kCompute, kWait, kMark, kCollective, kArriving, kMoving };
+  enum class Kind {
+    kStep,
+    kCompute,
+    kWait,
+    kMark,
+    kCollective,
+    kArriving,
+    kMoving,
+    kTensor,
+    kAgreeing,
+    kTensorMoving
+  };
   int row;
   int64_t begin_ns, duration_ns;  // a mark has no duration
   int depth;
   Kind kind;
-  size_t index;  // of the operation, mark or wait
+  size_t index;  // of the operation, mark, wait or tensor
   bool unfinished = false;
 
   auto Order() const { return std::tuple(row, begin_ns, depth); }
@@ -75,6 +91,7 @@ class RankWriter {
   void WriteTo(const std::function<void(const std::string&)>& event) {
     AddReducers();
     AddCollectives();
+    AddTensors();
     event(Metadata(
         "process_name", trace_.rank, 0,
         "\"name\":" + JsonString(Text("rank ", trace_.rank, " (", trace_.host, ")"))));
@@ -166,16 +183,38 @@ class RankWriter {
     }
   }
 
+  // A name is under way at most once at a time.
+  void AddTensors() {
+    for (size_t i = 0; i < trace_.tensors.size(); ++i) {
+      const TracedTensor& tensor = trace_.tensors[i];
+      const int row = kFirstTensorRow + static_cast<int>(tensor.tensor % kFirstTensorRow);
+      rows_[row] = NameOfTensor(tensor);
+      const bool unfinished = tensor.end_ns == 0;
+      const int64_t begin = tensor.submit_ns;
+      const int64_t end = std::max(begin, unfinished ? trace_.last_ns : tensor.end_ns);
+      Add(row, begin, end, 0, Slice::Kind::kTensor, i, unfinished);
+      const int64_t agreed = tensor.agreed_ns == 0 ? end : std::clamp(tensor.agreed_ns, begin, end);
+      Add(row, begin, agreed, 1, Slice::Kind::kAgreeing, i, false);
+      if (agreed < end) Add(row, agreed, end, 1, Slice::Kind::kTensorMoving, i, false);
+    }
+  }
+
+  std::string NameOfTensor(const TracedTensor& tensor) const {
+    const auto known = trace_.tensor_names.find(tensor.tensor);
+    return known == trace_.tensor_names.end() ? Text("tensor ", tensor.tensor) : known->second;
+  }
+
   FlowKey KeyOf(const TracedOperation& operation) const {
     const auto found = trace_.communicators.find(operation.communicator);
     const std::string name = found == trace_.communicators.end()
                                  ? Text("communicator ", operation.communicator)
                                  : found->second;
     const CollectiveKind kind = KindOf(operation);
-    if (!IsMessage(kind)) return {name, operation.sequence, -1, static_cast<int>(kind)};
+    if (!IsMessage(kind))
+      return {trace_.epoch, name, operation.sequence, -1, static_cast<int>(kind)};
     const bool sends = kind == CollectiveKind::kSend;
     const int own = operation.own_rank, peer = operation.call.root;
-    return {name, operation.sequence, sends ? own : peer, sends ? peer : own};
+    return {trace_.epoch, name, operation.sequence, sends ? own : peer, sends ? peer : own};
   }
 
   void Add(
@@ -186,24 +225,30 @@ class RankWriter {
   }
 
   std::string JsonOf(const Slice& slice) const {
-    const char* name = "";
-    std::string category = "step", arguments;
+    std::string name, category = "step", arguments;
     switch (slice.kind) {
-      case Slice::Kind::kStep: name = "step"; break;
-      case Slice::Kind::kCompute: name = "compute"; break;
-      case Slice::Kind::kWait: name = "wait"; break;
+      case Slice::Kind::kStep: name = R"("step")"; break;
+      case Slice::Kind::kCompute: name = R"("compute")"; break;
+      case Slice::Kind::kWait: name = R"("wait")"; break;
       case Slice::Kind::kMark: return MarkJson(slice);
       case Slice::Kind::kCollective:
-        name = NameOf(KindOf(trace_.operations[slice.index]));
+        name = Text('"', NameOf(KindOf(trace_.operations[slice.index])), '"');
         category = "collective";
         arguments = ArgumentsOf(trace_.operations[slice.index]);
         break;
-      case Slice::Kind::kArriving: name = "ranks arrive", category = "collective"; break;
-      case Slice::Kind::kMoving: name = "data moves", category = "collective"; break;
+      case Slice::Kind::kArriving: name = R"("ranks arrive")", category = "collective"; break;
+      case Slice::Kind::kMoving: name = R"("data moves")", category = "collective"; break;
+      case Slice::Kind::kTensor:
+        name = JsonString(NameOfTensor(trace_.tensors[slice.index]));
+        category = "tensor";
+        if (trace_.tensors[slice.index].failed) arguments = R"("failed":true)";
+        break;
+      case Slice::Kind::kAgreeing: name = R"("ranks agree")", category = "tensor"; break;
+      case Slice::Kind::kTensorMoving: name = R"("data moves")", category = "tensor"; break;
     }
     if (slice.unfinished) arguments += Text(arguments.empty() ? "" : ",", R"("unfinished":true)");
     return Text(
-        R"({"ph":"X","name":")", name, R"(","cat":")", category, R"(","pid":)", trace_.rank,
+        R"({"ph":"X","name":)", name, R"(,"cat":")", category, R"(","pid":)", trace_.rank,
         R"(,"tid":)", slice.row, R"(,"ts":)", Microseconds(slice.begin_ns - shift_ns_),
         R"(,"dur":)", Microseconds(slice.duration_ns), R"(,"args":{)", arguments, "}}");
   }
@@ -220,7 +265,7 @@ class RankWriter {
   }
 
   std::string ArgumentsOf(const TracedOperation& operation) const {
-    const auto [communicator, sequence, from, to] = KeyOf(operation);
+    const auto [epoch, communicator, sequence, from, to] = KeyOf(operation);
     std::string text = Text(
         R"("communicator":)", JsonString(communicator), R"(,"sequence":)", sequence,
         R"(,"operation":)", JsonString(Describe(operation.call)), R"(,"bytes":)",
@@ -265,6 +310,25 @@ void WriteFlow(
   }
 }
 
+void WriteChanges(
+    const TracedChanges& all, int64_t shift_ns,
+    const std::function<void(const std::string&)>& event) {
+  if (all.changes.empty()) return;
+  event(Metadata("process_name", kJobProcess, 0, R"("name":"job")"));
+  event(Metadata("process_sort_index", kJobProcess, 0, R"("sort_index":-1)"));
+  event(Metadata("thread_name", kJobProcess, kFirstThreadRow, R"("name":"lost and gained ranks")"));
+  for (const TracedChange& change : all.changes) {
+    const bool unfinished = change.end_ns == 0;
+    const int64_t end = std::max(unfinished ? all.end_ns : change.end_ns, change.begin_ns);
+    std::string arguments = change.details;
+    if (unfinished) arguments += Text(arguments.empty() ? "" : ",", R"("unfinished":true)");
+    event(Text(
+        R"({"ph":"X","name":)", JsonString(change.name), R"(,"cat":"change","pid":)", kJobProcess,
+        R"(,"tid":)", kFirstThreadRow, R"(,"ts":)", Microseconds(change.begin_ns - shift_ns),
+        R"(,"dur":)", Microseconds(end - change.begin_ns), R"(,"args":{)", arguments, "}}"));
+  }
+}
+
 }  // namespace
 
 std::string JsonString(const std::string& text) {
@@ -274,7 +338,8 @@ std::string JsonString(const std::string& text) {
 
 void WriteTraceJson(
     const std::vector<TraceSource>& sources,
-    const std::vector<std::pair<std::string, std::string>>& metadata, const Write& write) {
+    const std::vector<std::pair<std::string, std::string>>& metadata, const Write& write,
+    const TracedChanges& changes) {
   std::string buffer = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   bool first = true;
   const auto event = [&](const std::string& json) {
@@ -299,10 +364,12 @@ void WriteTraceJson(
     RankWriter(*trace, source.clock.offset_ns + *origin_ns, flows).WriteTo(event);
     ranks += Text(
         ranks.empty() ? "\n" : ",\n", R"({"rank":)", trace->rank, R"(,"host":)",
-        JsonString(trace->host), R"(,"pid":)", trace->pid, R"(,"dropped_records":)", trace->dropped,
-        R"(,"clock_offset_us":)", Microseconds(source.clock.offset_ns),
-        R"(,"clock_uncertainty_us":)", Microseconds(source.clock.uncertainty_ns), "}");
+        JsonString(trace->host), R"(,"pid":)", trace->pid, R"(,"epoch":)", trace->epoch,
+        R"(,"dropped_records":)", trace->dropped, R"(,"clock_offset_us":)",
+        Microseconds(source.clock.offset_ns), R"(,"clock_uncertainty_us":)",
+        Microseconds(source.clock.uncertainty_ns), "}");
   }
+  WriteChanges(changes, origin_ns.value_or(0), event);
   uint64_t id = 0;
   for (auto& [key, points] : flows)
     if (points.size() > 1 && AreOfDifferentRanks(points)) WriteFlow(points, ++id, event);

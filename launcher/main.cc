@@ -22,6 +22,7 @@
 #include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/job/elastic_hosts.h"
+#include "launcher/job/job_holder.h"
 #include "launcher/job/job_run.h"
 #include "launcher/plan/cpu_binding.h"
 #include "launcher/plan/job_plan.h"
@@ -147,6 +148,19 @@ int Run(const Options& options, Plan plan) {
   return Close(report, story);
 }
 
+// Throws nothing.
+int RunOrSay(const Options& options, const Plan& plan) {
+  try {
+    return Run(options, plan);
+  } catch (const LaunchError& error) {
+    Say(error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    Say(error.what());
+    return static_cast<int>(ExitCode::kInternal);
+  }
+}
+
 // Opens /dev/null for each closed standard stream. Otherwise a file that dtrun opens later would
 // become that stream.
 void OpenStandardStreams() {
@@ -193,6 +207,7 @@ int Main(const std::vector<std::string>& arguments) {
       const int printed = Print(report.text);
       return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
     }
+    case Action::kAttach: return AttachToJob(options.attach);
     case Action::kRun:
     case Action::kDryRun:
     case Action::kPrintEnv:
@@ -206,7 +221,11 @@ int Main(const std::vector<std::string>& arguments) {
   Plan plan = PlanRanks(options, hosts);
   if (options.action == Action::kPrintEnv)
     return Print(PrintedEnvironment(plan.environment, plan.call.exported));
-  if (options.action == Action::kRun) return Run(options, std::move(plan));
+  if (options.action == Action::kRun) {
+    if (options.orphan_grace_s == 0) return Run(options, std::move(plan));
+    return RunHeld(
+        std::chrono::seconds(options.orphan_grace_s), [&] { return RunOrSay(options, plan); });
+  }
   PlanCommand(options, plan);
   return DryRun(options, std::move(plan));
 }

@@ -139,6 +139,10 @@ typedef struct dtrun_option {
 DTRUN_API int32_t dtrun_error_code(const dtrun_error* error);
 /// The message of an error. "" for NULL. Valid as long as the error.
 DTRUN_API const char* dtrun_error_message(const dtrun_error* error);
+/// Writes the ranks that were lost or waited for in vain, with the numbers of the launch, as
+/// messages name them. At most `*count` ranks are written. Then `*count` becomes their number: 0 if
+/// the error is about no rank, if it is not known which, and for NULL. `ranks` may be NULL.
+DTRUN_API void dtrun_error_ranks(const dtrun_error* error, int32_t* ranks, size_t* count);
 /// Frees an error.
 DTRUN_API void dtrun_error_destroy(dtrun_error* error);
 

@@ -3,8 +3,12 @@
 
 #include <dtrun/c.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace dtrun {
 
@@ -24,13 +28,18 @@ enum class ErrorCode {
 /// place.
 class Error : public std::runtime_error {
  public:
-  /// Makes an error with the text `message`, which `what()` returns.
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// Makes an error with the text `message`, which `what()` returns, about these ranks.
+  Error(ErrorCode code, const std::string& message, std::vector<int> ranks = {})
+      : std::runtime_error(message), code_(code), ranks_(std::move(ranks)) {}
   /// The code of the error, for programs.
   ErrorCode code() const { return code_; }
+  /// The ranks that were lost or waited for in vain, with the numbers of the launch, as messages
+  /// name them. Empty: the error is about no rank, or it is not known which.
+  const std::vector<int>& ranks() const { return ranks_; }
 
  private:
   ErrorCode code_;
+  std::vector<int> ranks_;
 };
 
 namespace detail {
@@ -38,7 +47,13 @@ namespace detail {
 /// Throws the error that a function of the C ABI returned. Null is success.
 inline void Check(dtrun_error* error) {
   if (error == nullptr) return;
-  Error thrown(static_cast<ErrorCode>(dtrun_error_code(error)), dtrun_error_message(error));
+  size_t count = 0;
+  dtrun_error_ranks(error, nullptr, &count);
+  std::vector<int32_t> ranks(count);
+  dtrun_error_ranks(error, ranks.data(), &count);
+  Error thrown(
+      static_cast<ErrorCode>(dtrun_error_code(error)), dtrun_error_message(error),
+      std::vector<int>(ranks.begin(), ranks.end()));
   dtrun_error_destroy(error);
   throw thrown;
 }

@@ -215,6 +215,14 @@ class NamedQueue {
   }
   /// Removes a process set. Collective. No rank has an operation under way in it.
   void RemoveSet(int set) { detail::Check(dtrun_named_queue_remove_set(handle_.get(), set)); }
+  /// The numbers of all sets, in ascending order, also of sets without this rank.
+  std::vector<int> Sets() const {
+    size_t count = 0;
+    detail::Check(dtrun_named_queue_sets(handle_.get(), nullptr, &count));
+    std::vector<int32_t> sets(count);
+    detail::Check(dtrun_named_queue_sets(handle_.get(), sets.data(), &count));
+    return std::vector<int>(sets.begin(), sets.end());
+  }
   /// The ranks of a set, in ascending order. Set 0 is all ranks.
   std::vector<int> RanksOf(int set) const {
     size_t count = 0;

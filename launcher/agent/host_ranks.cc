@@ -252,18 +252,13 @@ std::vector<Frame> FlightFrames(const std::string& folder) {
 }
 
 void ForEachTracePart(const std::string& folder, const std::function<void(Frame)>& use) {
-  constexpr char kName[] = "trace.";
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kName) || entry.is_symlink(error)) continue;
-    const auto rank = base::ParseInteger(name.substr(sizeof kName - 1));
-    if (!rank) continue;
-    base::WithTraceFile(entry.path(), [&](const void* data, size_t bytes) {
+  for (const base::FoundTrace& trace : base::FindTraces(folder)) {
+    use({FrameType::kTrace, trace.rank, ""});
+    base::WithTraceFile(trace.path, [&](const void* data, size_t bytes) {
       const auto* from = static_cast<const char*>(data);
       for (size_t begin = 0; begin < bytes; begin += kMostBody)
         use(
-            {FrameType::kTrace, static_cast<int>(*rank),
+            {FrameType::kTrace, trace.rank,
              std::string(from + begin, std::min<size_t>(kMostBody, bytes - begin))});
     });
   }

@@ -107,7 +107,7 @@ class LeftOvers {
 /// A kFlight frame for each flight record in `folder`, with the record unchanged.
 std::vector<Frame> FlightFrames(const std::string& folder);
 
-/// Passes the ranks' traces in `folder` to `use`, as kTrace frames of at most kMostBody bytes.
+/// Passes the ranks' traces in `folder` to `use`, as kTrace frames (protocol/frame.h).
 void ForEachTracePart(const std::string& folder, const std::function<void(Frame)>& use);
 
 /// A kProgress frame from the flight records in `folder`.

@@ -152,7 +152,8 @@ bool NeedsProgram(Action action) { return action == Action::kRun || action == Ac
 
 bool NeedsNothingElse(Action action) {
   return action == Action::kHelp || action == Action::kHelpAll || action == Action::kVersion ||
-         action == Action::kCompletion || action == Action::kCheckBuild;
+         action == Action::kCompletion || action == Action::kCheckBuild ||
+         action == Action::kAttach;
 }
 
 }  // namespace
@@ -173,6 +174,10 @@ Request ReadRequest(const std::vector<std::string>& arguments, const Surrounding
   Request request;
   request.settings = MergeSettings(line.settings);
   request.options = UnderstandSettings(request.settings);
+  if (request.options.action == Action::kAttach && !line.program.empty())
+    throw UsageError(Text(
+        "--attach ", request.options.attach, ": found the program ", Excerpt(line.program[0]),
+        "; expected no program, because the job runs already"));
   if (NeedsNothingElse(request.options.action)) return request;
   Settings all = line.settings;
   for (const Settings& more :

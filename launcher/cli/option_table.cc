@@ -49,6 +49,16 @@ void SetFlag(const OptionRow&, const std::string& text, Options& options) {
   options.*field = text == "true";
 }
 
+void SetAttach(const OptionRow&, const std::string& text, Options& options) {
+  const bool is_name = std::all_of(text.begin(), text.end(), [](unsigned char letter) {
+    return std::isdigit(letter) != 0 || std::islower(letter) != 0;
+  });
+  if (!is_name || text.size() > 32)
+    throw UsageError("expected the name of a job, as dtrun --orphan-grace says it");
+  options.action = std::max(options.action, Action::kAttach);
+  options.attach = text;
+}
+
 template <Action action>
 void SetAction(const OptionRow&, const std::string&, Options& options) {
   options.action = std::max(options.action, action);
@@ -280,6 +290,10 @@ const std::vector<OptionRow>& OptionTable() {
       {"--elastic-timeout", Kind::kValue, "SECONDS", kLimits,
        "end a job that has waited so long for hosts (--min-np)", "600",
        SetNumber<&Options::elastic_timeout_s, 1, kMaxSeconds>},
+      {"--orphan-grace", Kind::kValue, "SECONDS", kLimits,
+       "how long the job goes on if dtrun is killed or its terminal closes (--attach); 0: not at "
+       "all",
+       "0", SetNumber<&Options::orphan_grace_s, 0, kMaxSeconds>},
       {"--grace", Kind::kValue, "SECONDS", kLimits,
        "how long ranks that take notices may go on when dtrun is told to end; 0: not at all", "10",
        SetNumber<&Options::grace_s, 0, 1'000'000>},
@@ -329,6 +343,8 @@ const std::vector<OptionRow>& OptionTable() {
        "", SetAction<Action::kPrintConfig>},
       {"--print-env", Kind::kAction, "", kLook,
        "the environment of the ranks; secrets are not shown", "", SetAction<Action::kPrintEnv>},
+      {"--attach", Kind::kAction, "JOB", kLook,
+       "take the place of the lost dtrun of this job (--orphan-grace)", "", SetAttach},
       {"--check-build", Kind::kAction, "", kLook, "what this installation of dtrun consists of", "",
        SetAction<Action::kCheckBuild>},
       {"--completion", Kind::kAction, "", kLook, "a completion script for bash", "",

@@ -85,6 +85,12 @@ struct HostAgents::Host {
   std::optional<LaunchError> refusal = std::nullopt;
   HostClock clock = {};
   StoppedHelper stopped_process = {};
+  struct Received {
+    int rank;
+    std::string path;
+    uint64_t bytes = 0;
+  };
+  std::vector<Received> traces = {};
 };
 
 HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
@@ -189,10 +195,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
       case FrameType::kProgress:
         reports_.Hear(frame, host.ranks, MonotonicNs(), ClockOf(host));
         break;
-      case FrameType::kTrace:
-        CheckRank(frame, host.ranks);
-        HearTrace(frame);
-        break;
+      case FrameType::kTrace: HearTrace(host, frame); break;
       case FrameType::kPong: HearPong(host, frame); break;
       case FrameType::kStopped: host.stopped = true; break;
       case FrameType::kTaken:
@@ -499,18 +502,27 @@ void HostAgents::End(LastWords wanted) {
   }
 }
 
-// Appends the part to the file of this rank's trace. The first part replaces the file.
-void HostAgents::HearTrace(const Frame& frame) {
-  uint64_t& bytes = traced_bytes_[frame.rank];
-  if (trace_folder_.empty() || bytes + frame.body.size() > base::TraceBytes(base::kMostTraceSlots))
+// Appends the part to the file of the host's last trace. The ranks of a host may have left it since
+// they wrote their traces, so all numbers are taken.
+void HostAgents::HearTrace(Host& host, const Frame& frame) {
+  const auto refuse = [&](const char* why) {
     throw LaunchError(
-        ExitCode::kInternal,
-        Text("an agent sent more data than the trace of rank ", frame.rank, " can hold"));
-  std::ofstream file(
-      base::TraceFile(trace_folder_, frame.rank),
-      bytes == 0 ? std::ios::binary | std::ios::trunc : std::ios::binary | std::ios::app);
+        ExitCode::kInternal, Text("the agent on ", host.name, " sent ", why, " rank ", frame.rank));
+  };
+  if (trace_folder_.empty()) refuse("a trace that was not wanted, of");
+  if (frame.body.empty()) {
+    host.traces.push_back(
+        {frame.rank, Text(trace_folder_, "/trace.", host.number, '.', host.traces.size())});
+    std::ofstream(host.traces.back().path, std::ios::binary | std::ios::trunc);
+    return;
+  }
+  if (host.traces.empty()) refuse("a part before the begin of the trace of");
+  auto& trace = host.traces.back();
+  trace.bytes += frame.body.size();
+  if (trace.bytes > base::TraceBytes(base::kMostTraceSlots))
+    refuse("more data than there can be in the trace of");
+  std::ofstream file(trace.path, std::ios::binary | std::ios::app);
   file.write(frame.body.data(), static_cast<std::streamsize>(frame.body.size()));
-  bytes += frame.body.size();
   traced_ = Clock::now();
 }
 
@@ -534,10 +546,12 @@ void HostAgents::HearPong(Host& host, const Frame& frame) {
   if (host.clock.looks() < kLooks) Ping(host);
 }
 
-std::vector<base::ClockOffset> HostAgents::clocks() const {
-  std::vector<base::ClockOffset> clocks;
-  for (const auto& host : hosts_) clocks.push_back(host->clock.offset());
-  return clocks;
+std::vector<HostAgents::Trace> HostAgents::traces() const {
+  std::vector<Trace> traces;
+  for (const auto& host : hosts_)
+    for (const auto& trace : host->traces)
+      traces.push_back({trace.rank, trace.path, host->clock.offset()});
+  return traces;
 }
 
 bool HostAgents::Done() const {

@@ -170,8 +170,6 @@ class HostAgents {
 
   /// Starts to measure the clock offsets of the other hosts. The answers come later.
   void LookAtClocks();
-  /// The clock offsets measured so far, by host.
-  std::vector<base::ClockOffset> clocks() const;
 
   /// Makes all agents end their ranks and send their last reports. Flight records are sent if
   /// `flights`. Traces of other hosts' ranks are written into `trace_folder`; those of this machine
@@ -183,6 +181,14 @@ class HostAgents {
   void End(LastWords wanted);
   /// When the last part of a trace came.
   std::chrono::steady_clock::time_point traced() const { return traced_; }
+
+  /// The traces of other hosts' ranks.
+  struct Trace {
+    int rank;
+    std::string path;
+    base::ClockOffset clock;  ///< of the rank's host
+  };
+  std::vector<Trace> traces() const;
   /// Whether all agents have sent their last frame or are gone.
   bool Done() const;
 
@@ -202,7 +208,7 @@ class HostAgents {
   void Hear(Host& host, const Frame& frame);
   void HearReady(Host& host, const Frame& frame);
   void HearEnd(Host& host, const std::string& why);
-  void HearTrace(const Frame& frame);
+  void HearTrace(Host& host, const Frame& frame);
   void HearPong(Host& host, const Frame& frame);
   static void Ping(Host& host);
   static std::optional<int64_t> ClockOf(const Host& host);
@@ -220,7 +226,6 @@ class HostAgents {
   };
   std::deque<Loss> losses_;
   std::string lost_at_end_, trace_folder_;
-  std::map<int, uint64_t> traced_bytes_;  // by rank
   std::chrono::steady_clock::time_point traced_ = {};
   bool ending_ = false, paused_ = false;
   std::string epoch_;  // the body of the last kEpoch frame; "": none

@@ -1,5 +1,6 @@
 #include "launcher/job/job_results.h"
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,6 +15,29 @@ namespace dtrun::launcher {
 namespace {
 
 constexpr std::chrono::seconds kBetweenMetrics{2};
+
+// Words of a command line may be any bytes.
+std::string JsonText(const nlohmann::json& value) {
+  return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+// The losses and gains, from the first end until all ranks worked together again.
+base::TracedChanges ChangesOf(const JobStory& story) {
+  base::TracedChanges changes = {.end_ns = MonotonicNs()};
+  for (const Loss& loss : story.losses) {
+    nlohmann::json details = {{"epoch", loss.epoch}, {"ranks", loss.ranks}};
+    if (!loss.left.empty()) details["left"] = loss.left;
+    if (!loss.joined.empty()) details["joined"] = loss.joined;
+    if (loss.steps_lost >= 0) details["steps_lost"] = loss.steps_lost;
+    const std::string members = JsonText(details);
+    changes.changes.push_back(
+        {.name = loss.why,
+         .begin_ns = loss.lost_ns,
+         .end_ns = loss.recovered_ns,
+         .details = members.substr(1, members.size() - 2)});
+  }
+  return changes;
+}
 
 }  // namespace
 
@@ -49,35 +73,34 @@ void JobResults::WriteMetrics(const HostAgents& agents) {
 }
 
 void JobResults::WriteTimeline(
-    const JobStory& story, const HostAgents& agents, const TracePlaces& traces) {
-  std::vector<base::TraceSource> sources;
+    const JobStory& story, const HostAgents& agents, const std::string& flight_folder) {
+  std::vector<HostAgents::Trace> traces = agents.traces();
+  for (const base::FoundTrace& trace : base::FindTraces(flight_folder))
+    traces.push_back({trace.rank, trace.path, {}});
+  std::stable_sort(
+      traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   timeline_is_empty_ = true;
-  const std::vector<base::ClockOffset> clocks = agents.clocks();
-  int rank = 0;
-  for (size_t host = 0; host < hosts_.size(); ++host) {
-    const std::string& folder = traces.on_this_machine[host] ? traces.here : traces.elsewhere;
-    for (int i = 0; i < hosts_[host].slots; ++i, ++rank)
-      sources.push_back({clocks[host], [this, path = base::TraceFile(folder, rank)] {
-                           std::optional<base::RankTrace> trace;
-                           base::WithTraceFile(path, [&](const void* data, size_t bytes) {
-                             trace = base::ReadTrace(data, bytes);
-                           });
-                           if (trace) timeline_is_empty_ = false;
-                           return trace;
-                         }});
-  }
-  const nlohmann::json command = story.command;
+  std::vector<base::TraceSource> sources;
+  for (const HostAgents::Trace& place : traces)
+    sources.push_back({place.clock, [this, path = place.path] {
+                         std::optional<base::RankTrace> trace;
+                         base::WithTraceFile(path, [&](const void* data, size_t bytes) {
+                           trace = base::ReadTrace(data, bytes);
+                         });
+                         if (trace) timeline_is_empty_ = false;
+                         return trace;
+                       }});
   base::WriteTraceJson(
       sources,
-      {{"np", base::Text(rank)},
-       {"command", command.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)},
+      {{"np", base::Text(base::RankCount(hosts_))},
+       {"command", JsonText(story.command)},
        {"exit_code", base::Text(story.verdict.exit_code)}},
-      [&](const std::string& piece) { timeline_->Add(piece); });
+      [&](const std::string& piece) { timeline_->Add(piece); }, ChangesOf(story));
   timeline_->Close();
 }
 
 std::vector<LaunchError> JobResults::Finish(
-    const JobStory& story, const HostAgents& agents, const TracePlaces& traces) {
+    const JobStory& story, const HostAgents& agents, const std::string& flight_folder) {
   std::vector<LaunchError> errors;
   const auto write = [&](bool wanted, const std::function<void()>& file) {
     try {
@@ -90,7 +113,7 @@ std::vector<LaunchError> JobResults::Finish(
     flights_->Write(FlightJson(story.flights, base::RankCount(hosts_)));
   });
   write(metrics_.has_value(), [&] { WriteMetrics(agents); });
-  write(timeline_.has_value(), [&] { WriteTimeline(story, agents, traces); });
+  write(timeline_.has_value(), [&] { WriteTimeline(story, agents, flight_folder); });
   return errors;
 }
 

@@ -38,22 +38,18 @@ class JobResults {
   /// Call it now and then while the job runs.
   void Tick(std::chrono::steady_clock::time_point now, HostAgents& agents);
 
-  /// The folders that hold the traces of the ranks.
-  struct TracePlaces {
-    std::string here, elsewhere;        ///< for ranks of this machine, and of other hosts
-    std::vector<bool> on_this_machine;  ///< by host
-  };
-
   /// Whether the timeline was written without a trace of any rank.
   bool timeline_is_empty() const { return timeline_is_empty_; }
 
-  /// Writes all files. Returns an error for each file that could not be written.
+  /// Writes all files. The traces of this machine's ranks are in `flight_folder`. Returns an error
+  /// for each file that could not be written.
   std::vector<LaunchError> Finish(
-      const JobStory& story, const HostAgents& agents, const TracePlaces& traces);
+      const JobStory& story, const HostAgents& agents, const std::string& flight_folder);
 
  private:
   void WriteMetrics(const HostAgents& agents);
-  void WriteTimeline(const JobStory& story, const HostAgents& agents, const TracePlaces& traces);
+  void WriteTimeline(
+      const JobStory& story, const HostAgents& agents, const std::string& flight_folder);
 
   std::vector<base::HostSlots> hosts_;
   std::optional<JobMetrics> job_;

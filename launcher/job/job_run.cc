@@ -545,9 +545,7 @@ class Job {
     if (const std::string error = output_.stream_error(); !error.empty()) FailFor(error);
     if (!output_.file_error().empty())
       FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));
-    for (const LaunchError& error : results_.Finish(
-             story_, *agents_,
-             {FlightFolder(folder_.path()), folder_.path(), OnThisMachine(plan_.call.placement)}))
+    for (const LaunchError& error : results_.Finish(story_, *agents_, FlightFolder(folder_.path())))
       FailForFile(error);
     if (results_.timeline_is_empty())
       Say(Text("--timeline ", options_.timeline, ": empty, because no rank called dtrun's Init"));

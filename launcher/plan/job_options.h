@@ -20,6 +20,7 @@ enum class Action {
   kPrintConfig,
   kPrintEnv,
   kCheckBuild,
+  kAttach,
   kCompletion,
   kVersion,
   kHelpAll,
@@ -31,6 +32,7 @@ enum class Action {
 struct Options {
   Action action = Action::kRun;
   std::vector<std::string> program = {};  ///< with its arguments, unchanged
+  std::string attach = {};                ///< with kAttach: the name of the job
   bool verbose = false;
 
   // Ranks and hosts.
@@ -63,6 +65,7 @@ struct Options {
   int start_timeout_s = 60;
   int host_timeout_s = 30;
   int elastic_timeout_s = 600;  ///< how long a job with too few ranks waits for hosts
+  int orphan_grace_s = 0;       ///< how long the job outlives a lost dtrun; 0: it does not
   int grace_s = 10;             ///< from the notice to the ranks to their end; 0: no notice
 
   // Connections to hosts.

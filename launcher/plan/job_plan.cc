@@ -193,6 +193,10 @@ void CheckElastic(const Options& options) {
                            : options.max_ranks > 0      ? max
                            : !options.discovery.empty() ? "--host-discovery-script"
                                                         : "";
+  if (options.orphan_grace_s > 0 && options.stdin_to_rank_0)
+    throw UsageError(Text(
+        "--orphan-grace ", options.orphan_grace_s,
+        ": found --stdin 0; expected one of the two, because a lost dtrun takes its stdin along"));
   if (options.restarts == 0) {
     if (!wish.empty())
       throw UsageError(wish + " needs --restarts N: without it, a lost rank ends the job");
@@ -206,8 +210,6 @@ void CheckElastic(const Options& options) {
     refuse(restarts, "--ps", "a job with parameter servers goes on without a worker");
   if (options.stdin_to_rank_0)
     refuse(restarts, "--stdin 0", "rank 0 cannot read its input a second time");
-  if (!options.timeline.empty())
-    refuse(restarts, "--timeline", "the timeline of a lost rank ends with its process");
   if (!options.discovery.empty() && (!options.hosts.empty() || !options.hostfile.empty()))
     refuse(
         "--host-discovery-script", options.hosts.empty() ? "--hostfile" : "-H",

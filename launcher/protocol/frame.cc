@@ -75,7 +75,9 @@ bool IsType(uint8_t type) {
     case FrameType::kWord:
     case FrameType::kLaunch:
     case FrameType::kSignal:
-    case FrameType::kCode: return true;
+    case FrameType::kCode:
+    case FrameType::kAttach:
+    case FrameType::kHeld: return true;
   }
   return false;
 }
@@ -247,8 +249,9 @@ constexpr size_t kMostFiles = 2;
 }
 
 // The job's name is random, so no other process can take the agent's address in advance.
-socklen_t AddressOf(const std::string& job, int host, sockaddr_un& address) {
-  const std::string name = Text("dtrun.", job, ".", host);
+std::string AgentName(const std::string& job, int host) { return Text("dtrun.", job, ".", host); }
+
+socklen_t AddressOf(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
   const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
@@ -258,28 +261,38 @@ socklen_t AddressOf(const std::string& job, int host, sockaddr_un& address) {
 
 }  // namespace
 
-int ListenForRanks(const std::string& job, int host) {
+int ListenForUser(const std::string& name) {
   const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (file < 0) Fail("cannot make a socket");
   sockaddr_un address;
-  const socklen_t length = AddressOf(job, host, address);
+  const socklen_t length = AddressOf(name, address);
   if (bind(file, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(file, SOMAXCONN) != 0)
-    Fail("cannot listen for the ranks of this host", file);
+    Fail("cannot listen on this host", file);
   return file;
 }
 
-int ConnectToAgent(const std::string& job, int host) {
+int ConnectToUser(const std::string& name) {
   const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (file < 0) Fail("cannot make a socket");
   sockaddr_un address;
-  const socklen_t length = AddressOf(job, host, address);
-  if (connect(file, reinterpret_cast<const sockaddr*>(&address), length) != 0)
-    Fail("cannot connect to the agent of this host", file);
-  if (TrustedPeer(file) < 0) {
+  const socklen_t length = AddressOf(name, address);
+  if (connect(file, reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+    if (TrustedPeer(file) >= 0) return file;
     errno = EPERM;
-    Fail("the agent of this host belongs to another user", file);
   }
+  const int error = errno;
+  close(file);
+  errno = error;
+  return -1;
+}
+
+int ListenForRanks(const std::string& job, int host) { return ListenForUser(AgentName(job, host)); }
+
+int ConnectToAgent(const std::string& job, int host) {
+  const int file = ConnectToUser(AgentName(job, host));
+  if (file < 0 && errno == EPERM) Fail("the agent of this host belongs to another user");
+  if (file < 0) Fail("cannot connect to the agent of this host");
   return file;
 }
 

@@ -51,7 +51,7 @@ enum class FrameType : uint8_t {
   kTaken = 26,     ///< {"bytes", "open"}: bytes of kInput taken; whether stdin takes more
   kProgress = 27,  ///< for each rank that has a flight record: {"rank", "step", "examples",
                    ///< "waited_ns", "reduced"}; sent a last time before kDone
-  kTrace = 29,     ///< the next part of a rank's trace for the timeline
+  kTrace = 29,     ///< the next part of a rank's trace for the timeline; empty: a trace begins
   kState = 30,     ///< {"init", "joined", "epoch", "stopped", "timeout_s", "warning_s"}: a running
                    ///< rank's RankState, after each change
   kRoutes = 28,    ///< the answer to kPeers: for each host, the own address that leads to it
@@ -68,6 +68,10 @@ enum class FrameType : uint8_t {
   kLaunch = 50,    ///< the folder of the ranks: start all ranks of the host; `rank` is the first
   kSignal = 51,    ///< the number of a signal for the ranks
   kCode = 52,      ///< the exit code: of the first failed rank, or 0 after the last rank
+  // between a front and a holder (job/job_holder.cc). They also use kSignal, kRefused, kCode, and
+  // kContinue: the front has read kHeld
+  kAttach = 64,  ///< with the front's stdout and stderr: take the place of a lost front
+  kHeld = 65,    ///< {"pid", "lost_ms"}: the job, and how long ago the last front was lost
 };
 
 struct Frame {
@@ -148,6 +152,11 @@ int ListenForRanks(const std::string& job, int host);
 /// A connection to that agent. Throws LaunchError kInternal if there is no agent, or if it belongs
 /// to another user.
 int ConnectToAgent(const std::string& job, int host);
+
+/// The same for a name that only this user's processes know or can take over. Connecting gives -1
+/// if nobody of this user listens there.
+int ListenForUser(const std::string& name);
+int ConnectToUser(const std::string& name);
 
 /// The process at the other end of a connection; -1: it belongs to another user.
 pid_t TrustedPeer(int connection);

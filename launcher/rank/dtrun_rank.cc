@@ -7,14 +7,11 @@
 // If mpirun dies, the wrapper dies. If the wrapper dies, the program dies.
 
 #include <fcntl.h>
-#include <pty.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,24 +36,12 @@
 
 namespace dtrun::launcher {
 
-/// The read end and the write end of a program's output stream.
-struct OutputPipe {
-  int read = -1;
-  int write = -1;
-};
-
-/// A raw terminal of `columns` columns, so that programs write line by line, as for a user. It does
-/// not change the output. If the system has no terminal left, the result is a pipe. Throws
-/// LaunchError kInternal.
-OutputPipe MakeTerminal(int columns);
-
-/// Throws LaunchError kInternal.
-OutputPipe MakePipe();
-
 namespace {
 
 using base::ProcessEnv;
 using base::Text;
+
+constexpr int kTerminalRows = 24;
 
 int EngineSays(const char* variable, int otherwise) {
   return static_cast<int>(
@@ -216,7 +201,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone
   const bool by_mpi = launch->rank < 0;
   const int rank = NumberOf(*launch);
-  const OutputPipe out = MakeTerminal(launch->terminal_columns), err = MakePipe();
+  const OutputPipe out = MakeTerminal(launch->terminal_columns, kTerminalRows), err = MakePipe();
   RankLink link(launch->job, AgentOf(*launch, rank), rank, out.read, err.read);
   close(out.read);
   close(err.read);
@@ -232,29 +217,6 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-
-OutputPipe MakePipe() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    throw LaunchError(
-        ExitCode::kInternal, base::Text("cannot make a pipe: ", std::strerror(errno)));
-  return {ends[0], ends[1]};
-}
-
-OutputPipe MakeTerminal(int columns) {
-  winsize size = {};
-  size.ws_col = static_cast<unsigned short>(columns > 0 ? columns : 80);
-  size.ws_row = 24;
-  OutputPipe terminal;
-  if (openpty(&terminal.read, &terminal.write, nullptr, nullptr, &size) != 0) return MakePipe();
-  termios mode = {};
-  tcgetattr(terminal.write, &mode);
-  cfmakeraw(&mode);
-  tcsetattr(terminal.write, TCSANOW, &mode);
-  fcntl(terminal.read, F_SETFD, FD_CLOEXEC);
-  fcntl(terminal.write, F_SETFD, FD_CLOEXEC);
-  return terminal;
-}
 
 }  // namespace dtrun::launcher
 

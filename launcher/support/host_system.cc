@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -175,6 +178,28 @@ std::string ErrorWithLimit(int error) {
   else if (getuid() != 0 && LimitOf(RLIMIT_NPROC) != UINT64_MAX)
     text += Text(" (ulimit -u is ", LimitOf(RLIMIT_NPROC), ")");
   return text;
+}
+
+OutputPipe MakePipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw LaunchError(ExitCode::kInternal, "cannot make a pipe" + ErrorWithLimit(errno));
+  return {ends[0], ends[1]};
+}
+
+OutputPipe MakeTerminal(int columns, int rows) {
+  winsize size = {};
+  size.ws_col = static_cast<unsigned short>(columns > 0 ? columns : 80);
+  size.ws_row = static_cast<unsigned short>(rows > 0 ? rows : 24);
+  OutputPipe terminal;
+  if (openpty(&terminal.read, &terminal.write, nullptr, nullptr, &size) != 0) return MakePipe();
+  termios mode = {};
+  tcgetattr(terminal.write, &mode);
+  cfmakeraw(&mode);
+  tcsetattr(terminal.write, TCSANOW, &mode);
+  fcntl(terminal.read, F_SETFD, FD_CLOEXEC);
+  fcntl(terminal.write, F_SETFD, FD_CLOEXEC);
+  return terminal;
 }
 
 }  // namespace dtrun::launcher

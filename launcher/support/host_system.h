@@ -48,6 +48,20 @@ class StoppedHelper {
 /// first.
 void AwaitChild(pid_t child, std::chrono::milliseconds patience);
 
+/// The read end and the write end of a program's output stream.
+struct OutputPipe {
+  int read = -1;
+  int write = -1;
+};
+
+/// Throws LaunchError kInternal.
+OutputPipe MakePipe();
+
+/// A raw terminal of this size, so that programs write line by line, as for a user; 0: a common
+/// size. It does not change the output. If the system has no terminal left, the result is a pipe.
+/// Throws LaunchError kInternal.
+OutputPipe MakeTerminal(int columns, int rows);
+
 /// The limits of a host for a process or a user.
 struct Limits {
   uint64_t files = UINT64_MAX;      ///< open files of a process

@@ -554,6 +554,11 @@ Members Members::Subset(const std::vector<int>& ranks, const std::string& suffix
   return subset;
 }
 
+std::vector<int> Members::InWorld(std::vector<int> ranks) const {
+  for (int& rank : ranks) rank = world_ranks[static_cast<size_t>(rank)];
+  return ranks;
+}
+
 bool Members::SharesHost() const {
   return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) == hosts.end();
 }

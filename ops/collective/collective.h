@@ -22,6 +22,9 @@ struct Members {
   /// The members `ranks`, in that order. The name is this name followed by `suffix`.
   Members Subset(const std::vector<int>& ranks, const std::string& suffix) const;
 
+  /// The world ranks of these ranks.
+  std::vector<int> InWorld(std::vector<int> ranks) const;
+
   bool SharesHost() const;
 
   /// Names ranks of the communicator by their world ranks: "rank 1", "ranks 1, 2 and 5". If there

@@ -117,8 +117,7 @@ std::vector<int> Work::Awaited() const {
   const Operation& operation = *entry_->operation;
   std::vector<int> ranks = operation.Missing();
   if (ranks.empty()) ranks = operation.Awaited();
-  for (int& rank : ranks) rank = operation.members().world_ranks[static_cast<size_t>(rank)];
-  return ranks;
+  return operation.members().InWorld(ranks);
 }
 
 void Work::SetPurpose(std::function<std::string()> purpose) {
@@ -224,7 +223,7 @@ bool Engine::AdvanceWhileItCan(Entry& entry) {
     entry.done.store(true, std::memory_order_release);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerLost) {
-      Lose(entry, error.code(), error.what());
+      Lose(entry, error);
     }
     Fail(entry, std::current_exception());
   } catch (...) {
@@ -454,26 +453,30 @@ void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
       base::Text("gave up after ", Seconds(now - entry->since), " s: ", Describe(*entry, now));
   Operation& operation = *entry->operation;
   const std::vector<int> missing = FindMissing(operation, options_.peer_records);
-  operation.TimeIsUp(missing.empty() ? operation.Awaited() : missing);
-  FailLost(entry, ErrorCode::kTimeout, error);
+  const std::vector<int> awaited = missing.empty() ? operation.Awaited() : missing;
+  operation.TimeIsUp(awaited);
+  FailLost(entry, ErrorCode::kTimeout, error, awaited);
 }
 
+// `ranks`: of the operation.
 void Engine::FailLost(
-    const std::shared_ptr<Entry>& entry, ErrorCode code, const std::string& error) {
+    const std::shared_ptr<Entry>& entry, ErrorCode code, const std::string& error,
+    const std::vector<int>& ranks) {
   // If only the engine holds the entry, or if no thread ever asked for it, the error would be lost.
   const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
   if (!watched) log_(base::LogLevel::kError, error);
-  Lose(*entry, code, error);
-  Fail(*entry, std::make_exception_ptr(Error(code, error)));
+  const Error lost(code, error, entry->operation->members().InWorld(ranks));
+  Lose(*entry, lost);
+  Fail(*entry, std::make_exception_ptr(lost));
 }
 
 // Called before the operation fails, so that a thread that sees the error finds gave_up() true.
 // Peers and MPI may still use the buffers of the communicator's operations. So the engine keeps
 // these operations until it ends.
-void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
+void Engine::Lose(Entry& entry, const Error& error) {
   const std::shared_ptr<const Members> members = entry.operation->shared_members();
   const bool first = !gave_up_.exchange(true);
-  const Lost& lost = lost_.emplace_back(Lost{members, code, error});
+  const Lost& lost = lost_.emplace_back(Lost{members, error.code(), error.what(), error.ranks()});
   Abandon(entry);
   for (const auto& other : active_) {
     if (other.get() == &entry || other->done.load(std::memory_order_relaxed)) continue;
@@ -481,8 +484,8 @@ void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
     Fail(*other, std::make_exception_ptr(LostError(lost, *other->operation)));
     Abandon(*other);
   }
-  if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error);
-  if (first && options_.on_give_up) options_.on_give_up(error);
+  if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error.what());
+  if (first && options_.on_give_up) options_.on_give_up(error.what());
 }
 
 void Engine::LosePeers(const std::string& error) {
@@ -513,9 +516,11 @@ const Engine::Lost* Engine::LostOf(const Operation& operation) const {
 
 Error Engine::LostError(const Lost& lost, const Operation& operation) {
   return Error(
-      lost.code, base::Text(
-                     NameOperation(operation.call(), operation.sequence(), operation.members()),
-                     ", cannot be done any more: ", lost.error));
+      lost.code,
+      base::Text(
+          NameOperation(operation.call(), operation.sequence(), operation.members()),
+          ", cannot be done any more: ", lost.error),
+      lost.ranks);
 }
 
 // --- ranks that leave ---------------------------------------------------------------------------
@@ -621,7 +626,8 @@ void Engine::Desert(
       entry, ErrorCode::kPeerLost,
       base::Text(
           "gave up: ", Describe(*entry, now), "; ", entry->operation->members().List(deserters),
-          deserters.size() == 1 ? " has" : " have", " called Shutdown"));
+          deserters.size() == 1 ? " has" : " have", " called Shutdown"),
+      deserters);
 }
 
 // --- the flight record --------------------------------------------------------------------------

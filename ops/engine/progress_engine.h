@@ -255,6 +255,7 @@ class Engine {
     std::shared_ptr<const Members> members;
     ErrorCode code;
     std::string error;
+    std::vector<int> ranks;  // that it is about, in the world
   };
 
   void Wait(Entry& entry);
@@ -290,8 +291,10 @@ class Engine {
   std::vector<int> Deserters(const Entry& entry) const;
   void Desert(
       const std::shared_ptr<Entry>& entry, const std::vector<int>& deserters, base::TimePoint now);
-  void FailLost(const std::shared_ptr<Entry>& entry, ErrorCode code, const std::string& error);
-  void Lose(Entry& entry, ErrorCode code, const std::string& error);
+  void FailLost(
+      const std::shared_ptr<Entry>& entry, ErrorCode code, const std::string& error,
+      const std::vector<int>& ranks);
+  void Lose(Entry& entry, const Error& error);
   void Abandon(Entry& entry);
   const Lost* LostOf(const Operation& operation) const;
   static Error LostError(const Lost& lost, const Operation& operation);

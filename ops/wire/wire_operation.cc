@@ -90,9 +90,11 @@ void WireOperation::Lose(int rank, const std::string& why) {
   TellLoss(*group_, outbox_, rank, why);
   const std::string who = rank < 0 ? "" : Text(members().List({rank}), " is lost: ");
   throw Error(
-      ErrorCode::kPeerLost, Text(
-                                "gave up: ", NameOperation(call(), sequence(), members()),
-                                ", cannot be finished: ", who, why));
+      ErrorCode::kPeerLost,
+      Text(
+          "gave up: ", NameOperation(call(), sequence(), members()), ", cannot be finished: ", who,
+          why),
+      rank < 0 ? std::vector<int>() : members().InWorld({rank}));
 }
 
 void TellLoss(

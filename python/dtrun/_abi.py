@@ -11,9 +11,10 @@ ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = range(5)
 
 
 class Error(RuntimeError):
-    """An error of dtrun. Its text names the rank, the cause and the place."""
+    """An error of dtrun. Its text names the rank, the cause and the place. `ranks` were lost or waited for in vain."""
 
     code = 0
+    ranks = ()
 
 
 class InvalidArgument(Error, ValueError):
@@ -99,6 +100,7 @@ def library_path():
 _FUNCTIONS = {
     "dtrun_error_code": (c.c_int32, [c.c_void_p]),
     "dtrun_error_message": (c.c_char_p, [c.c_void_p]),
+    "dtrun_error_ranks": (None, [c.c_void_p, c.POINTER(c.c_int32), c.POINTER(c.c_size_t)]),
     "dtrun_error_destroy": (None, [c.c_void_p]),
     "dtrun_version": (c.c_char_p, []),
     "dtrun_init": (c.c_void_p, [c.c_void_p, c.c_size_t, c.c_void_p]),
@@ -155,9 +157,14 @@ library = _load()
 def fail(error):
     """Raises the error at this address."""
     kind = _ERRORS.get(library.dtrun_error_code(error), Error)
-    text = library.dtrun_error_message(error).decode(errors="replace")
+    raised = kind(library.dtrun_error_message(error).decode(errors="replace"))
+    count = c.c_size_t()
+    library.dtrun_error_ranks(error, None, c.byref(count))
+    ranks = (c.c_int32 * count.value)()
+    library.dtrun_error_ranks(error, ranks, c.byref(count))
+    raised.ranks = tuple(ranks)
     library.dtrun_error_destroy(error)
-    raise kind(text)
+    raise raised
 
 
 def check(error):

@@ -89,8 +89,8 @@ void CheckProcess(const Owner& owner) {
           " after Init; only the process that called Init may use objects of dtrun"));
 }
 
-dtrun_error* NewError(ErrorCode code, const char* message) {
-  return new dtrun_error{static_cast<int32_t>(code), message};
+dtrun_error* NewError(ErrorCode code, const char* message, const std::vector<int>& ranks) {
+  return new dtrun_error{static_cast<int32_t>(code), message, {ranks.begin(), ranks.end()}};
 }
 
 void CheckNotNull(const void* pointer, const char* name) {

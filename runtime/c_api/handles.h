@@ -61,6 +61,7 @@ void CheckProcess(const Owner& owner);
 struct dtrun_error {
   int32_t code;
   std::string message;
+  std::vector<int32_t> ranks;
 };
 
 struct dtrun_communicator {
@@ -104,7 +105,7 @@ struct dtrun_shards {
 
 namespace dtrun::runtime::c_api {
 
-dtrun_error* NewError(ErrorCode code, const char* message);
+dtrun_error* NewError(ErrorCode code, const char* message, const std::vector<int>& ranks = {});
 
 /// Calls `body` and returns its exception as an error: no exception may cross the C ABI.
 template <typename Body>
@@ -113,7 +114,7 @@ dtrun_error* Guard(const Body& body) {
     body();
     return nullptr;
   } catch (const Error& error) {
-    return NewError(error.code(), error.what());
+    return NewError(error.code(), error.what(), error.ranks());
   } catch (const std::bad_alloc&) {
     return NewError(ErrorCode::kSystem, "out of memory");
   } catch (const std::exception& error) {

@@ -71,6 +71,10 @@ Settings ReadSettings(const dtrun_named_queue_options& told, const Owner& owner)
   settings.timeout = ReadSeconds("timeout_s", told.timeout_s, job.timeout);
   settings.stall_warning = ReadSeconds(
       "stall_warning_s", told.stall_warning_s, std::min(job.stall_warning, settings.timeout));
+  if (owner.timeline != nullptr)
+    settings.observe = [timeline = owner.timeline](std::string ranks) {
+      return timeline->ObserveTensors(std::move(ranks));
+    };
   return settings;
 }
 
@@ -154,6 +158,16 @@ dtrun_error* dtrun_named_queue_add_set(
 
 dtrun_error* dtrun_named_queue_remove_set(dtrun_named_queue* queue, int32_t set) {
   return Guard([&] { Use(queue, "queue").queue.RemoveSet(set); });
+}
+
+dtrun_error* dtrun_named_queue_sets(
+    const dtrun_named_queue* queue, int32_t* sets, size_t* set_count) {
+  return Guard([&] {
+    CheckNotNull(set_count, "set_count");
+    const std::vector<int> all = Use(queue, "queue").queue.Sets();
+    if (sets != nullptr) std::copy_n(all.begin(), std::min(*set_count, all.size()), sets);
+    *set_count = all.size();
+  });
 }
 
 dtrun_error* dtrun_named_queue_set_ranks(

@@ -321,10 +321,13 @@ const std::string& Context::HostName() const {
 // Runs before the first operation, so that a timeline of the whole job contains all operations.
 void Context::MakeTimeline() {
   timeline_ = std::make_unique<Timeline>(
-      TraceBuffer::Owner{launch_rank(), topology().size, HostName()}, *engine_);
+      TraceBuffer::Owner{launch_rank(), topology().size, HostName(), epoch()}, *engine_);
   if (!launch_ || !launch_->timeline || launch_->flight_folder.empty()) return;
+  const std::string& folder = launch_->flight_folder;
+  for (const base::FoundTrace& trace : base::FindTraces(folder))  // of a killed process
+    if (trace.rank == launch_rank() && trace.epoch < epoch()) base::TrimTraceFile(trace.path);
   try {
-    timeline_->StartInFile(base::TraceFile(launch_->flight_folder, launch_rank()));
+    timeline_->StartInFile(base::TraceFile(folder, launch_rank(), epoch()));
   } catch (const Error& error) {
     log_(base::LogLevel::kWarning, Text("this rank is not in the timeline: ", error.what()));
   }

@@ -138,6 +138,7 @@ Request ReadRequest(ByteReader& from);
 struct Refusal {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string text;
+  std::vector<int> ranks = {};  ///< that it is about, in the world
 };
 
 /// Compares the requests of the ranks for the tensor `name`. An entry is null if its rank takes no

@@ -125,11 +125,20 @@ void CheckRows(const Operation& operation, const NamedTensor& tensor, int size) 
     if (__builtin_add_overflow(sum, split, &sum))
       Refuse(tensor, "the sum of the splits has more than 64 bits");
   }
-  if (sum != rows) {
+  if (sum > rows) {
     Refuse(
         tensor,
-        Text("the sum of the splits is ", sum, "; expected ", rows, ", the number of rows"));
+        Text(
+            "the sum of the splits is ", sum, "; expected at most ", rows, ", the number of rows"));
   }
+}
+
+// Leaves out the rows behind those that the splits cover.
+void TakeCoveredRows(NamedTensor& tensor) {
+  if (!tensor.has_splits || tensor.shape.empty() || tensor.shape[0] == 0) return;
+  const uint64_t row = tensor.input.count / tensor.shape[0];
+  tensor.shape[0] = std::accumulate(tensor.splits.begin(), tensor.splits.end(), uint64_t{0});
+  tensor.input.count = tensor.shape[0] * row;
 }
 
 void CheckOutput(
@@ -183,6 +192,7 @@ Submitted Prepare(
   CheckTensor(tensor);
   CheckArithmetic(operation, tensor, queue.size());
   CheckRows(operation, tensor, queue.size());
+  if (operation.kind == Kind::kAllToAll) TakeCoveredRows(tensor);
   Request request{
       .kind = operation.kind,
       .dtype = tensor.input.dtype,
@@ -303,9 +313,13 @@ NamedQueue::NamedQueue(
                       settings.cache_capacity, " process sets=", settings.first_sets)}});
   std::vector<int> everyone(static_cast<size_t>(communicator.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  auto queue = std::make_shared<SetQueue>(*control_, engine_, log_, settings_);
+  auto queue = std::make_shared<SetQueue>(*control_, engine_, log_, settings_, Observe(""));
   engine_.AddDriver(queue);
   Insert({std::move(everyone), std::move(queue)});
+}
+
+std::unique_ptr<TensorObserver> NamedQueue::Observe(const std::string& ranks) const {
+  return settings_.observe == nullptr ? nullptr : settings_.observe(ranks);
 }
 
 NamedQueue::~NamedQueue() {
@@ -356,7 +370,8 @@ int NamedQueue::AddSet(std::vector<int> ranks) {
   const std::unique_ptr<ops::Communicator> communicator = control_->Subset(ranks);
   std::shared_ptr<SetQueue> queue;
   if (communicator != nullptr) {
-    queue = std::make_shared<SetQueue>(*communicator, engine_, log_, settings_);
+    queue = std::make_shared<SetQueue>(
+        *communicator, engine_, log_, settings_, Observe(base::RankList(ranks)));
     engine_.AddDriver(queue);
   }
   return Insert({std::move(ranks), std::move(queue)});
@@ -391,6 +406,13 @@ void NamedQueue::RemoveSet(int set) {
   }
   std::lock_guard lock(mutex_);
   sets_.erase(set);
+}
+
+std::vector<int> NamedQueue::Sets() const {
+  std::lock_guard lock(mutex_);
+  std::vector<int> numbers;
+  for (const auto& [number, set] : sets_) numbers.push_back(number);
+  return numbers;
 }
 
 std::vector<int> NamedQueue::RanksOf(int set) const {

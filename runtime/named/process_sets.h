@@ -74,6 +74,8 @@ class NamedQueue {
   /// Collective: adds or removes a set.
   int AddSet(std::vector<int> ranks);
   void RemoveSet(int set);
+  /// The numbers of all sets, in ascending order.
+  std::vector<int> Sets() const;
   /// The ranks of the set, in ascending order.
   std::vector<int> RanksOf(int set) const;
 
@@ -94,6 +96,7 @@ class NamedQueue {
   int RootOf(const Operation& operation, const NamedTensor& tensor) const;
   void CheckSet(const std::vector<int>& ranks) const;
   int Insert(Set set);
+  std::unique_ptr<TensorObserver> Observe(const std::string& ranks) const;
 
   ops::Engine& engine_;
   base::LogSink log_;

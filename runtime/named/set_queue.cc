@@ -39,17 +39,18 @@ int64_t Seconds(base::Duration duration) {
 }
 
 std::exception_ptr ErrorOf(const Refusal& refusal) {
-  return std::make_exception_ptr(Error(refusal.code, refusal.text));
+  return std::make_exception_ptr(Error(refusal.code, refusal.text, refusal.ranks));
 }
 
 }  // namespace
 
 SetQueue::SetQueue(
     ops::Communicator& communicator, ops::Engine& engine, base::LogSink log,
-    const Settings& settings)
+    const Settings& settings, std::unique_ptr<TensorObserver> observer)
     : engine_(engine),
       log_(std::move(log)),
       settings_(settings),
+      observer_(std::move(observer)),
       round_(communicator),
       line_(communicator, engine, settings.batch_bytes),
       rank_(communicator.rank()),
@@ -123,6 +124,7 @@ std::shared_ptr<Submission> SetQueue::Submit(std::span<Submitted> tensors, Callb
                          : std::make_shared<const Request>(std::move(tensors[i].request));
       tensor.mine = &part;
       table_.Announce(part);
+      if (observer_ != nullptr) observer_->Submitted(tensor.name);
     }
     submission->unfinished = tensors.size();
     submitted_ += tensors.size();
@@ -246,6 +248,7 @@ bool SetQueue::ContinueRound() {
 void SetQueue::Follow(Outcome outcome) {
   for (const Failed& failed : outcome.failed) FailPart(*failed.part, ErrorOf(failed.refusal));
   for (const Ready& ready : outcome.ready) {
+    if (observer_ != nullptr && ready.tensor != nullptr) observer_->Agreed(ready.tensor->name);
     const bool barrier = ready.request().kind == Kind::kBarrier;
     if (barrier && ready.tensor != nullptr) FinishPart(*ready.tensor->mine);
   }
@@ -272,7 +275,8 @@ void SetQueue::FinishBatch(const Batch& batch) {
 
 // --- completion and failure ----------------------------------------------------------------------
 
-void SetQueue::FinishPart(Part& part) {
+void SetQueue::FinishPart(Part& part, bool failed) {
+  if (observer_ != nullptr) observer_->Ended(part.tensor->name, failed);
   Submission& submission = *part.submission;
   if (--submission.unfinished == 0) End(submission);
 }
@@ -281,7 +285,7 @@ void SetQueue::FinishPart(Part& part) {
 void SetQueue::FailPart(Part& part, const std::exception_ptr& error) {
   Submission& submission = *part.submission;
   if (submission.error == nullptr) submission.error = error;
-  FinishPart(part);
+  FinishPart(part, /*failed=*/true);
 }
 
 void SetQueue::End(Submission& submission) {

@@ -20,6 +20,7 @@
 #include "runtime/named/named_request.h"
 #include "runtime/named/news_round.h"
 #include "runtime/named/tensor_table.h"
+#include "runtime/timeline/job_timeline.h"
 
 namespace dtrun::runtime::named {
 
@@ -34,6 +35,8 @@ struct Settings {
   /// the ranks that have submitted it.
   base::Duration stall_warning = std::chrono::seconds(30);
   base::Duration timeout = std::chrono::seconds(600);
+  /// Makes the observer of a process set, whose ranks are `ranks`; "": all. Null: none.
+  std::function<std::unique_ptr<TensorObserver>(std::string ranks)> observe = nullptr;
 };
 
 /// A tensor that this rank submits.
@@ -50,10 +53,10 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
  public:
   using Callback = std::function<void(const std::shared_ptr<Submission>&)>;
 
-  /// Collective over the ranks of `communicator`. Uses duplicates of it.
+  /// Collective over the ranks of `communicator`. Uses duplicates of it. `observer` may be null.
   SetQueue(
       ops::Communicator& communicator, ops::Engine& engine, base::LogSink log,
-      const Settings& settings);
+      const Settings& settings, std::unique_ptr<TensorObserver> observer = nullptr);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -94,7 +97,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   bool ContinueRound();
   void Follow(Outcome outcome);
   void FinishBatch(const Batch& batch);
-  void FinishPart(Part& part);
+  void FinishPart(Part& part, bool failed = false);
   void FailPart(Part& part, const std::exception_ptr& error);
   void End(Submission& submission);
   void CallBack();
@@ -109,6 +112,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   ops::Engine& engine_;
   base::LogSink log_;
   Settings settings_;
+  std::unique_ptr<TensorObserver> observer_;  // called under the lock; may be null
   Round round_;
   TransferLine line_;
   int rank_, size_;

@@ -337,13 +337,14 @@ void TensorTable::Fail(Tensor& tensor, const Refusal& refusal, Outcome& outcome)
 void TensorTable::CollectWithdrawnJoins(Outcome& outcome) {
   if (joined_count_ == size_) return;
   const std::string waited = DescribeJoin();
+  const std::vector<int> missing = members_.InWorld(NotJoined());
   for (const Withdrawal& withdrawal : withdrawals_) {
     const auto r = static_cast<size_t>(withdrawal.rank);
     if (!withdrawal.name.empty() || joined_[r] == 0) continue;
     if (withdrawal.rank == rank_) {
       outcome.join_refused = Refusal{
           withdrawal.why.leaver ? ErrorCode::kPeerLost : ErrorCode::kTimeout,
-          GaveUp(withdrawal, waited)};
+          GaveUp(withdrawal, waited), missing};
     }
     joined_[r] = 0;
     --joined_count_;
@@ -362,7 +363,7 @@ void TensorTable::CollectWithdrawn(Outcome& outcome) {
     Fail(
         tensor,
         {withdrawal.why.leaver ? ErrorCode::kPeerLost : ErrorCode::kTimeout,
-         GaveUp(withdrawal, DescribeWait(tensor))},
+         GaveUp(withdrawal, DescribeWait(tensor)), members_.InWorld(MissingOf(tensor))},
         outcome);
   }
 }

@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <unordered_map>
 #include <utility>
 
 #include "base/text.h"
@@ -98,6 +100,7 @@ class Timeline::Tracer : public ops::OperationObserver {
     if (std::find(buffers_.begin(), buffers_.end(), buffer) == buffers_.end())
       buffers_.push_back(buffer);
     communicators_.clear();
+    ++session_;
     buffer_.store(buffer.get(), std::memory_order_release);
     buffer->TurnOn();
     for (const auto& [id, names] : reducers_) WriteNames(*buffer, id, names);
@@ -115,6 +118,10 @@ class Timeline::Tracer : public ops::OperationObserver {
     reducers_[id] = std::move(names);
     return id;
   }
+  // Differs between two calls if the buffer has been emptied or replaced between them.
+  uint32_t session() const { return session_.load(std::memory_order_relaxed); }
+  uint32_t NewTensor() { return last_tensor_.fetch_add(1, std::memory_order_relaxed) + 1; }
+
   void RemoveReducer(uint32_t id) {
     std::lock_guard lock(mutex_);
     reducers_.erase(id);
@@ -171,6 +178,7 @@ class Timeline::Tracer : public ops::OperationObserver {
   std::map<std::string, Place> communicators_;
   std::map<uint32_t, std::vector<std::string>> reducers_;
   uint32_t last_reducer_ = 0;
+  std::atomic<uint32_t> session_{0}, last_tensor_{0};
 };
 
 // A timeline that the program has started and will stop.
@@ -211,6 +219,51 @@ std::unique_ptr<ReducerObserver> Timeline::ObserveReducer(std::vector<std::strin
     uint32_t id_;
   };
   return std::make_unique<Observer>(tracer_, std::move(gradients));
+}
+
+std::unique_ptr<TensorObserver> Timeline::ObserveTensors(std::string set) {
+  class Observer : public TensorObserver {
+   public:
+    Observer(std::shared_ptr<Tracer> tracer, std::string set)
+        : tracer_(std::move(tracer)), behind_(set.empty() ? "" : Text(" (", set, ")")) {}
+    void Submitted(std::string_view name) override {
+      if (TraceBuffer* buffer = tracer_->buffer())
+        buffer->Add(TraceType::kSubmitted, NumberOf(*buffer, name), {TraceTime(Now())});
+    }
+    void Agreed(std::string_view name) override {
+      if (TraceBuffer* buffer = tracer_->buffer())
+        buffer->Add(TraceType::kAgreed, NumberOf(*buffer, name), {TraceTime(Now())});
+    }
+    void Ended(std::string_view name, bool failed) override {
+      if (TraceBuffer* buffer = tracer_->buffer())
+        buffer->Add(
+            TraceType::kTensorEnds, NumberOf(*buffer, name),
+            {TraceTime(Now()), failed ? uint64_t{1} : uint64_t{0}});
+    }
+
+   private:
+    struct Hash {
+      using is_transparent = void;
+      size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
+    };
+
+    // A trace has each name once, before the first record with its number.
+    uint32_t NumberOf(TraceBuffer& buffer, std::string_view name) {
+      if (const uint32_t now = tracer_->session(); now != std::exchange(session_, now))
+        numbers_.clear();
+      if (const auto known = numbers_.find(name); known != numbers_.end()) return known->second;
+      const uint32_t number = tracer_->NewTensor();
+      numbers_.emplace(name, number);
+      buffer.AddText(TraceType::kTensor, number, {}, std::string(name) + behind_);
+      return number;
+    }
+
+    std::shared_ptr<Tracer> tracer_;
+    std::string behind_;
+    std::unordered_map<std::string, uint32_t, Hash, std::equal_to<>> numbers_;
+    uint32_t session_ = 0;
+  };
+  return std::make_unique<Observer>(tracer_, std::move(set));
 }
 
 void Timeline::StartInFile(const std::string& path) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,17 @@ class ReducerObserver {
   virtual void WaitEnds() = 0;
 };
 
+/// Receives the events of the named tensors of a process set, one call at a time. Its functions
+/// must be quick.
+class TensorObserver {
+ public:
+  virtual ~TensorObserver() = default;
+  virtual void Submitted(std::string_view name) = 0;
+  /// All ranks have submitted it.
+  virtual void Agreed(std::string_view name) = 0;
+  virtual void Ended(std::string_view name, bool failed) = 0;
+};
+
 /// The timeline of a rank. The launcher turns it on for the whole job, or the program turns it on
 /// and off. See <dtrun/context.h>. One thread at a time calls Start and Stop; other threads may go
 /// on with their operations.
@@ -121,6 +133,9 @@ class Timeline {
 
   /// Returns an observer for a reducer of these gradients. The timeline outlives the reducer.
   std::unique_ptr<ReducerObserver> ObserveReducer(std::vector<std::string> gradients);
+  /// Returns an observer for a process set. `set` stands behind the names of its tensors; "": does
+  /// not. The observer may outlive the timeline.
+  std::unique_ptr<TensorObserver> ObserveTensors(std::string set);
 
  private:
   class Tracer;

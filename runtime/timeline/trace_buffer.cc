@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -53,7 +54,7 @@ std::shared_ptr<TraceBuffer> TraceBuffer::InFile(const std::string& path, const 
     errno = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
     if (errno == 0)
       return std::shared_ptr<TraceBuffer>(
-          new TraceBuffer(Map(bytes, MAP_SHARED, file.get()), bytes, true, owner));
+          new TraceBuffer(Map(bytes, MAP_SHARED, file.get()), bytes, path, owner));
     const int error = errno;
     const bool emptied = ::ftruncate(file.get(), 0) == 0;
     if (error == ENOSPC && emptied && slots > kLeastSlots) continue;
@@ -66,22 +67,26 @@ std::shared_ptr<TraceBuffer> TraceBuffer::InFile(const std::string& path, const 
 std::shared_ptr<TraceBuffer> TraceBuffer::InMemory(const Owner& owner) {
   const size_t bytes = base::TraceBytes(base::kMostTraceSlots);
   return std::shared_ptr<TraceBuffer>(
-      new TraceBuffer(Map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1), bytes, false, owner));
+      new TraceBuffer(Map(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1), bytes, "", owner));
 }
 
-TraceBuffer::TraceBuffer(void* data, size_t bytes, bool in_file, const Owner& owner)
+TraceBuffer::TraceBuffer(void* data, size_t bytes, std::string path, const Owner& owner)
     : header_(static_cast<TraceHeader*>(data)),
       slots_(reinterpret_cast<TraceSlot*>(header_ + 1)),
       bytes_(bytes),
-      in_file_(in_file) {
+      path_(std::move(path)) {
   header_->rank = owner.rank;
   header_->size = owner.size;
   header_->pid = ::getpid();
+  header_->epoch = owner.epoch;
   owner.host.copy(header_->host, sizeof header_->host - 1);
   header_->slot_count = (bytes - sizeof *header_) / sizeof(TraceSlot);
 }
 
-TraceBuffer::~TraceBuffer() { ::munmap(header_, bytes_); }
+TraceBuffer::~TraceBuffer() {
+  ::munmap(header_, bytes_);
+  if (!path_.empty()) base::TrimTraceFile(path_);
+}
 
 void TraceBuffer::TurnOn() {
   header_->start_ns = MonotonicNs();
@@ -101,7 +106,7 @@ void TraceBuffer::Clear() {
   char* const first_page = reinterpret_cast<char*>(header_) + kPage;
   for (TraceSlot* slot = slots_; reinterpret_cast<char*>(slot) < first_page; ++slot)
     for (auto& word : slot->words) word.store(0, std::memory_order_relaxed);
-  if (!in_file_) ::madvise(first_page, bytes_ - kPage, MADV_DONTNEED);
+  if (path_.empty()) ::madvise(first_page, bytes_ - kPage, MADV_DONTNEED);
 }
 
 TraceSlot* TraceBuffer::Reserve(uint64_t slots) {

@@ -21,10 +21,12 @@ class TraceBuffer {
   struct Owner {
     int rank, size;
     std::string host;
+    uint32_t epoch = 0;  // of the job
   };
 
-  /// Creates a buffer in a new file, which stays however this process ends. If there is little room
-  /// on the disk, the buffer is smaller. Throws Error kSystem.
+  /// Creates a buffer in a new file, which stays however this process ends. The destructor removes
+  /// the unused end of the file. If there is little room on the disk, the buffer is smaller. Throws
+  /// Error kSystem.
   static std::shared_ptr<TraceBuffer> InFile(const std::string& path, const Owner& owner);
   /// Creates a buffer in memory of this process alone. Throws Error kSystem.
   static std::shared_ptr<TraceBuffer> InMemory(const Owner& owner);
@@ -56,7 +58,7 @@ class TraceBuffer {
  private:
   static constexpr uint32_t kMostThreads = 255;  // further threads share a number
 
-  TraceBuffer(void* data, size_t bytes, bool in_file, const Owner& owner);
+  TraceBuffer(void* data, size_t bytes, std::string path, const Owner& owner);
   base::TraceSlot* Reserve(uint64_t slots);
   uint8_t ThreadNumber();
   void Store(
@@ -65,7 +67,7 @@ class TraceBuffer {
   base::TraceHeader* header_;
   base::TraceSlot* slots_;
   size_t bytes_;
-  bool in_file_;
+  std::string path_;  // "": in memory
   std::atomic<bool> on_{false};
   std::atomic<uint32_t> threads_{0};
   std::atomic<uint64_t> thread_ids_[kMostThreads] = {};  // by number

@@ -117,6 +117,15 @@ std::string ErrorOf(Work& work, ErrorCode code = ErrorCode::kTimeout) {
   }
 }
 
+std::vector<int> RanksOf(Work& work) {
+  try {
+    work.Test();
+    return {};
+  } catch (const Error& error) {
+    return error.ranks();
+  }
+}
+
 template <typename Condition>
 bool Soon(const Condition& condition) {
   const auto deadline = std::chrono::steady_clock::now() + 20s;
@@ -160,6 +169,7 @@ TEST_CASE("an operation that a rank never calls is reported once and then fails"
   CHECK_THAT(
       ErrorOf(work),
       Catch::StartsWith("gave up after 600 s: collective #1, barrier, waits for rank 1 to call"));
+  CHECK(RanksOf(work) == std::vector<int>{1});
   CHECK(rank.Warnings().size() == 1);
   CHECK(rank.engine->gave_up());
   CHECK(rank.given_up == 1);
@@ -447,6 +457,7 @@ void CheckDeserted(
   CHECK_THAT(
       ErrorOf(work, ErrorCode::kPeerLost),
       Catch::EndsWith(members->List({leaver}) + " has called Shutdown"));
+  CHECK(RanksOf(work) == std::vector<int>{leaver});
 }
 
 TEST_CASE("an operation waits 10 s for the last calls of a rank that left on another host") {

@@ -6,11 +6,14 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
@@ -127,6 +130,42 @@ TEST_CASE("faults on purpose are made at their step, and every report says so") 
   const nlohmann::json report = nlohmann::json::parse(Read(folder.path() + "/report"));
   CHECK(report.at("injected").size() == 3);
   CHECK(report.at("losses").size() == 1);
+}
+
+TEST_CASE("the timeline of a job with a lost rank has all processes of each rank and the loss") {
+  const std::string launcher = GENERATE("local", "mpirun");
+  CAPTURE(launcher);
+  TemporaryFolder folder;
+  const std::string path = folder.path() + "/trace";
+  ElasticJob job(
+      100, {"--launcher", launcher, "--restarts", "5", "--inject", "kill rank 1 at step 50",
+            "--timeline", path});
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const CommandResult found =
+      Run(Command{.argv = {"/usr/bin/python3", "tests/support/check_trace.py", path}});
+  CAPTURE(found.out, found.err);
+  REQUIRE(found.exit_code == 0);
+  const auto timeline = nlohmann::json::parse(Read(path));
+  std::set<std::pair<int, int>> epochs;  // each rank's
+  std::map<int, std::set<int>> processes;
+  for (const auto& rank : timeline["otherData"]["ranks"]) {
+    epochs.emplace(rank["rank"], rank["epoch"]);
+    processes[rank["rank"]].insert(rank["pid"].get<int>());
+  }
+  CHECK(epochs.size() == 8);
+  CHECK(processes[1].size() == 2);
+  CHECK(processes[0].size() == (launcher == "local" ? 1 : 2));
+  int losses = 0;
+  for (const auto& event : timeline["traceEvents"]) {
+    if (event.value("cat", "") != "change") continue;
+    ++losses;
+    CHECK(event["name"].get<std::string>().find("rank 1 on ") == 0);
+    CHECK(event["args"]["ranks"] == nlohmann::json{1});
+    CHECK(event["dur"] > 0);
+  }
+  CHECK(losses == 1);
 }
 
 TEST_CASE("faults for which a job is too short are counted at its end") {
@@ -427,7 +466,6 @@ TEST_CASE("options that a restarted rank cannot have are refused") {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--ps", "1"}, "--restarts 3: found --ps; expected one of the two"},
       {{"--stdin", "0"}, "--restarts 3: found --stdin 0; expected one of the two"},
-      {{"--timeline", "x.json"}, "--restarts 3: found --timeline; expected one of the two"},
       {{"--min-np", "3"}, "--min-np 3: expected at most -np, which is 2"},
       {{"--max-np", "3"}, "--max-np 3 needs --host-discovery-script, which names further hosts"},
       {{"--host-discovery-script", "x", "--max-np", "1"},

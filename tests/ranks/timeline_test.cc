@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -94,6 +95,37 @@ TEST_CASE("a start that broadcasts or loads many tensors takes two rows of colle
     CHECK(broadcasts >= at_least);
     CHECK(RowsOfCollectives(timeline, rank).size() <= 2);
   }
+}
+
+TEST_CASE("each named tensor has a row with the agreement of the ranks and the move of its data") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/trace";
+  const CommandResult result = RunJob({"-np", "4", "--timeline", path, "tests/ranks/named"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string found = Validated(path);
+  CAPTURE(found);
+  for (const char* rank : {"0", "1", "2", "3"}) {
+    CHECK_THAT(found, Contains(std::string(rank) + " X \"t7\" 20\n"));
+    CHECK_THAT(found, Contains(std::string(rank) + " X \"value\" 1\n"));
+  }
+  CHECK_THAT(found, Contains("0 X \"x (ranks 0 and 2)\" 1\n"));
+  CHECK_THAT(found, Contains("1 X \"x (ranks 1 and 3)\" 1\n"));
+  int agreements = 0, failed = 0;
+  std::map<std::pair<int, int>, std::string> rows;
+  const json document = json::parse(std::ifstream(path));
+  for (const json& event : document["traceEvents"]) {
+    const std::pair<int, int> row(event["pid"], event["tid"]);
+    if (event["name"] == "thread_name") rows[row] = event["args"]["name"];
+    if (event.value("cat", "") != "tensor") continue;
+    agreements += event["name"] == "ranks agree" ? 1 : 0;
+    if (event["name"] == "ranks agree" || event["name"] == "data moves") continue;
+    CHECK(rows[row] == event["name"]);
+    CHECK_FALSE(event["args"].contains("unfinished"));
+    failed += event["args"].contains("failed") ? 1 : 0;
+  }
+  CHECK(agreements > 4 * 20 * 50);
+  CHECK(failed >= 4);  // the ranks disagree on a shape
 }
 
 TEST_CASE("the timeline of a failed job contains finished and unfinished operations") {

@@ -90,6 +90,11 @@ DTRUN_API dtrun_error* dtrun_named_queue_add_set(
 /// Removes a process set. Collective. DTRUN_INVALID_ARGUMENT, on all ranks: the set is 0 or does
 /// not exist, or a rank has work under way in it.
 DTRUN_API dtrun_error* dtrun_named_queue_remove_set(dtrun_named_queue* queue, int32_t set);
+/// Writes the numbers of all sets, in ascending order, also of sets without this rank. At most
+/// `*set_count` numbers are written. Then `*set_count` becomes the number of sets. `sets` may be
+/// NULL.
+DTRUN_API dtrun_error* dtrun_named_queue_sets(
+    const dtrun_named_queue* queue, int32_t* sets, size_t* set_count);
 /// Writes the ranks of a set, in ascending order. Works on every rank. At most `*rank_count` ranks
 /// are written. Then `*rank_count` becomes the number of ranks in the set. `ranks` may be NULL.
 DTRUN_API dtrun_error* dtrun_named_queue_set_ranks(
@@ -107,7 +112,8 @@ typedef struct dtrun_named_tensor {
   dtrun_buffer output;
   const uint64_t* shape;   ///< input.count is the product of these lengths
   uint64_t dimensions;     ///< length of `shape`; 0: a scalar
-  const uint64_t* splits;  ///< for all_to_all: p numbers; NULL: the rows are dealt evenly
+  /// For all_to_all: p numbers. Rows behind their sum are not sent. NULL: the rows are dealt evenly.
+  const uint64_t* splits;
 } dtrun_named_tensor;
 
 /// A function that is called once, when the work is done, with the result of dtrun_named_work_wait.

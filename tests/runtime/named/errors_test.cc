@@ -369,7 +369,7 @@ TEST_CASE("invalid submissions are refused at once on their rank") {
           ExpectEqual(
               ErrorOfCall(
                   [&] { static_cast<void>(r.queue.Submit({.kind = Kind::kAllToAll}, {splits})); }),
-              "1: tensor 'x': the sum of the splits is 3; expected 2, the number of rows");
+              "1: tensor 'x': the sum of the splits is 3; expected at most 2, the number of rows");
           NamedTensor output{.name = "x", .input = Of(memory, 4)};
           output.shape = {4};
           output.output = Buffer(memory.data() + 2, 4);
@@ -401,12 +401,18 @@ TEST_CASE("a tensor that one rank never submits times out and names the last ten
             std::vector<float> x = {1}, y = {2, 2};
             NamedWork common = r.AllReduce("y", y);
             if (r.rank != 1) {
-              const std::string error = ErrorOf(r.AllReduce("x", x));
+              NamedWork late = r.AllReduce("x", x);
+              const std::string error = ErrorOf(late);
               ExpectEqual(
                   error,
                   "4: gave up after 1 s: tensor 'x', all_reduce (f32[1], sum), submitted by ranks "
                   "0 and 2, "
                   "waits for rank 1; rank 1 submitted 'y' last, all_reduce (f32[2], sum)");
+              try {
+                late.Wait();
+              } catch (const Error& missing) {
+                ExpectEqual(missing.ranks(), {1}, "the ranks of the error");
+              }
             }
             common.Wait();
             // Rank 1 waits here until the other ranks have timed out.

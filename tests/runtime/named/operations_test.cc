@@ -428,10 +428,11 @@ TEST_CASE("all_to_all moves rows by splits or dealt evenly or no rows") {
           std::vector<int64_t> uneven, even, none;
           for (uint64_t d = 0; d < p; ++d)
             uneven.insert(uneven.end(), 2 * (own + 1), static_cast<int64_t>(d));
+          uneven.insert(uneven.end(), 2 * own, -1);  // rows behind the splits stay
           for (uint64_t d = 0; d < p; ++d)
             even.insert(even.end(), 3, static_cast<int64_t>(10 * own + d));
           NamedTensor tensor{.name = "uneven", .input = Buffer(uneven.data(), uneven.size())};
-          tensor.shape = {p * (own + 1), 2};
+          tensor.shape = {p * (own + 1) + own, 2};
           tensor.splits.assign(p, own + 1);
           tensor.has_splits = true;
           NamedWork one = r.queue.Submit({.kind = Kind::kAllToAll}, {tensor});

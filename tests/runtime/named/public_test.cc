@@ -62,6 +62,7 @@ TEST_CASE("tensors and groups and sets and a join work through the C++ header") 
       OnRanks(3, [](PublicRank& r) {
         const int rank = r.world.rank();
         dtrun::NamedQueue queue(r.world, {.sets = {{0, 1}, {2}}});
+        Expect(queue.Sets() == std::vector<int>{0, 1, 2}, "all sets");
         Expect(queue.RanksOf(0) == std::vector<int>{0, 1, 2}, "set 0");
         Expect(queue.RanksOf(2) == std::vector<int>{2}, "set 2");
         std::vector<float> a = {1, 2}, b = {3};
