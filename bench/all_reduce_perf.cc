@@ -1,7 +1,9 @@
 // Times a collective and the same call of raw MPI alternately, in the same processes and run:
 // dtrun, MPI, dtrun, MPI. Rank 0 prints the columns of nccl-tests. Run it under dtrun or mpirun.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/types.h>
 
 #include <cstdint>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #ifndef DTRUN_BENCH_BENCH_PROGRAM_H_
 #define DTRUN_BENCH_BENCH_PROGRAM_H_
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>

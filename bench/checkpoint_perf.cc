@@ -4,7 +4,11 @@
 // A step is a fixed amount of computation and the reduction of its gradients. The computation takes
 // as long as a step of network C at batch 1,024. Run it under dtrun or mpirun.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/checkpoint.h>
+#include <dtrun/context.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/tensors.h>
+#include <dtrun/types.h>
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -2,7 +2,12 @@
 // turn in the same processes. A step computes for a while, then updates its share with Adam. Run it
 // under dtrun, on one host or on several.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/elastic.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/sharded_optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
+#include <dtrun/types.h>
 
 #include <algorithm>
 #include <chrono>

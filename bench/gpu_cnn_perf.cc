@@ -3,8 +3,10 @@
 // large copy in GPU memory (CopyRate), and a large product of random matrices (MatrixRate). Also
 // compares the optimizer's step over as many parameters as ResNet-50 has with the copy.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
 #include <dtrun/error.h>
+#include <dtrun/strategy.h>
+#include <dtrun/types.h>
 
 #include <algorithm>
 #include <chrono>

@@ -14,7 +14,13 @@
 //   sharded_step:          every rank steps a share of the model, in one pass with the reduction
 //   sharded_step_one_copy: the same, and the ranks of a host share the parameters
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/sharded_optimizer.h>
+#include <dtrun/tensors.h>
+#include <dtrun/types.h>
 #include <mpi.h>
 
 #include <algorithm>

@@ -6,7 +6,9 @@
 // Run the program alone, with dtrun and mpirun in the PATH. It starts the ranks, which are this
 // program again.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/types.h>
 #include <mpi.h>
 
 #include <algorithm>

@@ -1,7 +1,10 @@
 // The cost of the input pipeline for a training step. Times cnn_fmnist's step with batches from
 // files, which are shuffled and prefetched, alternately with the same step on inputs in memory.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/distributed_optimizer.h>
+#include <dtrun/types.h>
 #include <omp.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "bench/measure.h"
 
+#include <dtrun/objects.h>
 #include <unistd.h>
 
 #include <algorithm>

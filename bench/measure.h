@@ -2,7 +2,8 @@
 #define DTRUN_BENCH_MEASURE_H_
 
 #include <dtrun/communicator.h>
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/types.h>
 #include <mpi.h>
 
 #include <cstdint>

@@ -2,7 +2,9 @@
 // products of the step as oneDNN's primitives alone (OnednnFloor), and with the same step in other
 // frameworks (Peers).
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
 #include <omp.h>
 
 #include <algorithm>

@@ -14,7 +14,10 @@
 //
 // Medians over rounds. The time of a round is that of the slowest rank.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/named_queue.h>
+#include <dtrun/types.h>
 #include <mpi.h>
 #include <unistd.h>
 

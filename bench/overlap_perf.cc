@@ -9,7 +9,10 @@
 //
 // All modes alternate, and the pass alone with them.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/types.h>
 
 #include <algorithm>
 #include <chrono>

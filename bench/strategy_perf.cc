@@ -10,7 +10,12 @@
 // Copies are counted in resident pages, of all ranks together: where the parameters lie, and where
 // they lay before the strategy moved them. Memory that ranks share counts once.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/strategies.h>
+#include <dtrun/strategy.h>
+#include <dtrun/types.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

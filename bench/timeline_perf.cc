@@ -2,7 +2,9 @@
 // same processes. A step computes for a while between the gradients, as backward does. It marks
 // each gradient and waits for all. Run it under dtrun or mpirun.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/types.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,9 @@
 // Trains a network on Fashion-MNIST, or another IDX data set, on any number of ranks.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/preemption.h>
+#include <dtrun/strategy.h>
 #include <omp.h>
 
 #include <cstdio>

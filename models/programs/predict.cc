@@ -1,7 +1,10 @@
 // Loads a saved model and predicts the images of a data set. The ranks share the images: each rank
 // predicts a contiguous range, and rank 0 writes the results of all ranks.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/dataset.h>
+#include <dtrun/error.h>
+#include <dtrun/metrics.h>
 #include <omp.h>
 
 #include <CLI/CLI.hpp>

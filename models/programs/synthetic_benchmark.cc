@@ -2,7 +2,12 @@
 // on one batch in memory. The result shows the speed of hardware, network and reduction without
 // input.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/distributed_optimizer.h>
+#include <dtrun/error.h>
+#include <dtrun/state_broadcast.h>
+#include <dtrun/types.h>
 #include <omp.h>
 
 #include <algorithm>

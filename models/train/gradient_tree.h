@@ -1,7 +1,9 @@
 #ifndef DTRUN_MODELS_TRAIN_GRADIENT_TREE_H_
 #define DTRUN_MODELS_TRAIN_GRADIENT_TREE_H_
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/optimizer.h>
 
 #include <cstdint>
 #include <span>

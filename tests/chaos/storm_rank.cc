@@ -3,7 +3,9 @@
 //
 //   start, init, step, evaluation, save, end
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/types.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,10 @@
 // A program that joins its job and leaves it, three times.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/named_queue.h>
+#include <dtrun/types.h>
 
 #include <cstdio>
 

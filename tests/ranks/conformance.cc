@@ -2,7 +2,13 @@
 // "<backend>: many checks, <m> wrong", and every rank prints its failed checks. Exits with 1 if a
 // check failed on any rank.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/metrics.h>
+#include <dtrun/objects.h>
+#include <dtrun/types.h>
 
 #include <cinttypes>
 #include <cstdio>

@@ -1,7 +1,11 @@
 // Rank 1 calls Shutdown while the other ranks wait for it. argv[1] names the operation in which
 // they wait. A rank with an error prints "<rank>: <code>: <text>".
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/named_queue.h>
+#include <dtrun/types.h>
 
 #include <chrono>
 #include <cstdio>

@@ -5,7 +5,11 @@
 //   300 steps, digest 1234567890abcdef, each example 3 times
 // FOLDER/slow: a step takes 20 ms instead of 2 ms.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/elastic.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -4,7 +4,13 @@
 //   300 steps, digest 1234567890abcdef, 1200 examples
 // Ranks say on stderr from which step on they go.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/elastic.h>
+#include <dtrun/error.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/sharded_optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
+#include <dtrun/types.h>
 #include <unistd.h>
 
 #include <cmath>

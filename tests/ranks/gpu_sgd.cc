@@ -1,8 +1,15 @@
 // A trainer with parameters on GPUs. It broadcasts the parameters, writes gradients to GPU memory
 // and steps a DistributedOptimizer. Each rank prints its parameters.
 
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/device_memory.h>
 #include <dtrun/device_registration.h>
-#include <dtrun/dtrun.h>
+#include <dtrun/distributed_optimizer.h>
+#include <dtrun/error.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/state_broadcast.h>
+#include <dtrun/types.h>
 
 #include <cmath>
 #include <cstdio>

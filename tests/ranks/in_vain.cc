@@ -1,7 +1,10 @@
 // Rank 1 never calls the second collective. argv[1] selects the behaviour of rank 1 and of the
 // waiting ranks. If argv[1] is absent or empty, all ranks only call Init and Shutdown.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
 #include <signal.h>
 #include <unistd.h>
 

@@ -2,7 +2,10 @@
 // <text>". If the communicator is still usable, all ranks then call a barrier and Shutdown. With
 // "uncaught" as argv[2], the error is not caught.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
 
 #include <chrono>
 #include <cstdio>

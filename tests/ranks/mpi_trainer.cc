@@ -2,8 +2,11 @@
 // "single", "funneled", "serialized" or "multiple". argv[2] names the communicator to join or the
 // mistake to make.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
 #include <dtrun/mpi.h>
+#include <dtrun/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

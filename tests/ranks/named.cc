@@ -1,7 +1,11 @@
 // A job that uses all operations of a named queue. Each rank prints its failed checks. Rank 0
 // prints "<backend>: all is right" if it has none.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/named_queue.h>
+#include <dtrun/types.h>
 
 #include <cstdio>
 #include <cstdlib>

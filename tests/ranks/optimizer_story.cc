@@ -1,7 +1,15 @@
 // A rank that trains a small model. The first argument names the story. Rank 0 prints the weights,
 // and every rank prints its error.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/distributed_optimizer.h>
+#include <dtrun/error.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/metrics.h>
+#include <dtrun/objects.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/types.h>
 
 #include <cmath>
 #include <cstdint>

@@ -6,7 +6,11 @@
 //
 // Exit code 73 if a checkpoint could not be saved.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/checkpoint.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/tensors.h>
+#include <dtrun/types.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -15,7 +15,14 @@
 // The first server prints its first step, the first value and the update count of w, the number of
 // updates and lost workers, and the histogram of staleness.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/parameter_server.h>
+#include <dtrun/sliceable_optimizer.h>
+#include <dtrun/tensors.h>
+#include <dtrun/types.h>
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,20 +1,30 @@
 // serving_strategy CASE [FOLDER]: a custom loop under the strategy parameter_server. It trains "w"
-// (600) and "seen" (60), 3 epochs of 20 batches. Each batch adds 1 to its own element of "seen". The
-// gradient of w is 1/1024. The rate is 1, and 2 in the second epoch. The cases:
+// (600) and "seen" (60), 3 epochs of 20 batches. Each batch adds 1 to its own element of "seen".
+// The gradient of w is 1/1024. The rate is 1, and 2 in the second epoch. The cases:
 //   train       nothing special
 //   whole       the optimizer needs whole variables
 //   shards      every variable is cut into 3 parts
-//   worker      the last worker kills itself in its 3rd step. The others wait for that, by a file in
+//   worker      the last worker kills itself in its 3rd step. The others wait for that, by a file
+//   in
 //               FOLDER
 //   early       every worker leaves the first epoch after 4 batches
 //   twice       the three epochs are an epoch of one data set and two passes of another data set
 //   forgets     the worker evaluates with a data set for training
 //   checkpoint  the servers save to FOLDER and continue from there
-// The first server prints the first value of w, the least and the largest element of "seen", and the
-// number of updates. The chief prints the batches of an evaluation, and whether it has seen the
+// The first server prints the first value of w, the least and the largest element of "seen", and
+// the number of updates. The chief prints the batches of an evaluation, and whether it has seen the
 // updates of its own steps.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/dataset.h>
+#include <dtrun/error.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/parameter_server.h>
+#include <dtrun/parameter_server_strategy.h>
+#include <dtrun/sliceable_optimizer.h>
+#include <dtrun/strategy.h>
+#include <dtrun/types.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -93,8 +103,8 @@ struct Loop {
 
   dtrun::ParameterStrategyOptions Options() const {
     dtrun::ParameterStrategyOptions options;
-    options.servers.partitioner = what == "shards" ? dtrun::Partitioner::FixedShards(3)
-                                                   : dtrun::Partitioner::MinSize(1024);
+    options.servers.partitioner =
+        what == "shards" ? dtrun::Partitioner::FixedShards(3) : dtrun::Partitioner::MinSize(1024);
     if (what == "checkpoint") options.checkpoints.folder = folder;
     return options;
   }

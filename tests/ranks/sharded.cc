@@ -2,7 +2,12 @@
 // host. They pass the optimizer state to a second optimizer. Rank 0 prints whether the result
 // equals that of one rank alone.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/sharded_optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
+#include <dtrun/types.h>
 
 #include <cstdint>
 #include <cstdio>

@@ -3,7 +3,13 @@
 // END "broadcast" or "load", the ranks first share 20 tensors, from the memory of rank 0 or from a
 // checkpoint in FOLDER. Any other END is the file for the timeline of the steps.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/checkpoint.h>
+#include <dtrun/context.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/state_broadcast.h>
+#include <dtrun/tensors.h>
+#include <dtrun/types.h>
 #include <signal.h>
 #include <unistd.h>
 

@@ -1,7 +1,9 @@
 // A rank that prints its process id and then all-reduces in argv[1] steps of 20 ms. Rank 0 prints
 // the sum.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/types.h>
 #include <unistd.h>
 
 #include <cstdio>

@@ -7,7 +7,10 @@
 //   131.00 done
 // argv[1] "during": reduces 64 MiB without a pause. "between": reduces 8 bytes every 0.5 s.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
 #include <time.h>
 #include <unistd.h>
 

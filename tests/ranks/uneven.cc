@@ -1,7 +1,9 @@
 // A rank that trains for about six seconds. Rank 1 is slow in each step. Every rank prints a line
 // after each tenth step. With an argument, the ranks call ReportProgress.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/types.h>
 #include <unistd.h>
 
 #include <chrono>

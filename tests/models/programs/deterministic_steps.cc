@@ -2,7 +2,11 @@
 // examples than the tree has leaves. Rank 0 writes the digest of the parameters and the losses to
 // the file in the first argument. The second argument is f32 or bf16.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+#include <dtrun/metrics.h>
+#include <dtrun/types.h>
 #include <omp.h>
 
 #include <cstdio>

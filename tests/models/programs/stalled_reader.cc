@@ -1,7 +1,7 @@
 // A rank in place of a cnn_fmnist with the same command line. The rank agrees with the others on
 // the options and stalls where they read the data.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
 #include <unistd.h>
 
 #include "models/programs/training_options.h"

@@ -1,7 +1,10 @@
 // The program of a rank: network C's gradient of one global batch with dropout, summed over the
 // ranks. Rank 0 writes the gradient to the file in the first argument.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/distributed_optimizer.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/types.h>
 #include <omp.h>
 
 #include <fstream>

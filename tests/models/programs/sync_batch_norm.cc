@@ -2,7 +2,10 @@
 // uneven share of a global batch. Rank 0 writes gradients, summed over the ranks, and moving
 // averages to the file in the first argument.
 
-#include <dtrun/dtrun.h>
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/types.h>
 #include <omp.h>
 
 #include <fstream>

@@ -1,6 +1,7 @@
 // Each rank adds its own time. Rank 0 writes the page.
 //   write_report FILE
-#include <dtrun/dtrun.h>
+#include <dtrun/context.h>
+#include <dtrun/error.h>
 
 #include <cstdio>
 
