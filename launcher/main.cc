@@ -22,7 +22,7 @@
 #include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/job/elastic_hosts.h"
-#include "launcher/job/job_holder.h"
+#include "launcher/job/job_front.h"
 #include "launcher/job/job_run.h"
 #include "launcher/plan/cpu_binding.h"
 #include "launcher/plan/job_plan.h"

@@ -7,19 +7,12 @@
 
 namespace dtrun::launcher {
 
-// A job that outlives the dtrun that the user has started (--orphan-grace). job_holder.cc explains
-// its processes.
-
-/// Runs `work` in a process of its own, and waits for its exit code, which is the result. `work`
-/// throws nothing. If this process dies, the job goes on for `grace`. Until then, AttachToJob may
-/// take this process's place. After that, the job ends as after SIGTERM. The program must have one
-/// thread and no children. Throws LaunchError kInternal.
-int RunHeld(std::chrono::seconds grace, const std::function<int()>& work);
-
-/// Takes the place of the lost dtrun of job `name`: shows the output that nobody has seen, passes
-/// signals on, and returns the exit code of the job. Throws LaunchError kUnavailable if this user
-/// has no such job on this host, or if its dtrun runs.
-int AttachToJob(const std::string& name);
+/// Becomes the holder of job `name`, runs `work` in a child process, and ends this process when a
+/// front has the exit code, or none has come for `grace`. `connection` leads to the first front;
+/// others connect to `listener`. Owns both.
+[[noreturn]] void HoldJob(
+    const std::string& name, std::chrono::seconds grace, int listener, int connection,
+    const std::function<int()>& work);
 
 }  // namespace dtrun::launcher
 

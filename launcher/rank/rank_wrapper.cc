@@ -26,6 +26,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -317,7 +318,18 @@ bool TakesNotices(const std::string& status) {
   return Holds(status, "\nSigCgt:", SIGUSR1) || Holds(status, "\nSigBlk:", SIGUSR1);
 }
 
+namespace {
+
+bool TakesNoticesNow(pid_t process) {
+  return TakesNotices(ReadFileOfSystem(base::Text("/proc/", process, "/status")).value_or(""));
+}
+
+}  // namespace
+
+// The C library blocks all signals of a process for a moment while it forks, so a process has to be
+// seen twice.
 std::vector<pid_t> NoticeTakers() {
+  constexpr std::chrono::milliseconds kLongerThanFork{10};
   std::vector<pid_t> takers;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
@@ -325,9 +337,11 @@ std::vector<pid_t> NoticeTakers() {
     if (!number) continue;
     const auto process = static_cast<pid_t>(*number);
     if (process == getpid() || getpgid(process) != getpgrp()) continue;
-    if (TakesNotices(ReadFileOfSystem(entry.path() / "status").value_or("")))
-      takers.push_back(process);
+    if (TakesNoticesNow(process)) takers.push_back(process);
   }
+  if (takers.empty()) return {};
+  std::this_thread::sleep_for(kLongerThanFork);
+  std::erase_if(takers, [](pid_t process) { return !TakesNoticesNow(process); });
   return takers;
 }
 

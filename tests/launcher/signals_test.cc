@@ -78,6 +78,14 @@ bool Soon(const Condition& condition) {
   return condition();
 }
 
+TEST_CASE("a shell that starts one process after the other takes no notices") {
+  TwoRanks job(Words{"sh", "-c", "echo $$; while :; do /bin/true; done"});
+  job.dtrun.Signal(SIGTERM);
+  const CommandResult result = job.dtrun.Wait();
+  CHECK(result.exit_code == 128 + SIGTERM);
+  CHECK(result.err == "dtrun: ended by SIGTERM\n");  // nothing about time to save
+}
+
 TEST_CASE("ranks that take a notice get time to save and dtrun exits with code 75") {
   const auto [behaviour, signal] =
       GENERATE(std::pair("save", SIGTERM), std::pair("wait", SIGINT), std::pair("done", SIGHUP));

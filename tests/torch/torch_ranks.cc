@@ -3,8 +3,11 @@
 
 #include <dtrun/torch.h>
 
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
@@ -686,6 +689,49 @@ void InSixteenBits(Communicator& world) {
   }
 }
 
+// Sends whole numbers and keeps what is lost for the next step.
+class Rounded : public dtrun::WireFormat {
+ public:
+  std::string name() const override { return "rounded"; }
+  dtrun::DType dtype() const override { return dtrun::DType::kF32; }
+  uint64_t Count(size_t bucket, const dtrun::Buffer& gradients) override {
+    lost_[bucket].assign(gradients.count, 0);
+    return gradients.count;
+  }
+  void Compress(size_t bucket, const dtrun::Buffer& from, const dtrun::Buffer& wire) override {
+    for (uint64_t k = 0; k < wire.count; ++k) {
+      const float value = static_cast<const float*>(from.data)[k] + lost_[bucket][k];
+      const float sent = std::round(value);
+      static_cast<float*>(wire.data)[k] = sent;
+      lost_[bucket][k] = value - sent;
+    }
+  }
+  void Decompress(size_t, const dtrun::Buffer& wire, const dtrun::Buffer& to) override {
+    std::memcpy(to.data, wire.data, wire.bytes());
+  }
+
+ private:
+  std::map<size_t, std::vector<float>> lost_;  // by bucket
+};
+
+void InOwnFormat(Communicator& world) {
+  Tensor weight = torch::ones({5}).set_requires_grad(true);
+  torch::optim::SGD inner({weight}, 0.1);
+  DistributedOptions options;
+  options.op = dtrun::ReduceOp::kSum;
+  options.wire_format = std::make_shared<Rounded>();
+  DistributedOptimizer optimizer(world, inner, options);
+  float sum = 0;
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    (weight * 0.4).sum().backward();
+    sum += weight.grad()[0].item<float>();
+    optimizer.step();
+  }
+  // With what was lost before, 0.4 becomes 0.4, 0.8, 0.2 and 0.6, which are sent as 0, 1, 0 and 1.
+  Expect(sum == 2.F * static_cast<float>(world.size()), "the error of a step goes into the next");
+}
+
 // Rank 0 has trained and sends its state to ranks that have not.
 template <typename Optimizer, typename Options>
 void CheckState(Communicator& world, Options options, const std::string& name) {
@@ -886,6 +932,7 @@ const Stories kStories = {
     {"types", Types},
     {"strides", Strides},
     {"wire", InSixteenBits},
+    {"own_wire", InOwnFormat},
     {"buffers", Buffers},
     {"states", States},
     {"state_of_adagrad", StateOfAdagrad},

@@ -34,6 +34,7 @@ namespace torch {
 /// and optimizer outlive this object. Rules of threads and errors: see dtrun::CheckpointManager.
 class CheckpointManager {
  public:
+  /// Creates the folder if it is missing, and locks it: see dtrun::CheckpointManager.
   CheckpointManager(
       Communicator& communicator, const std::string& folder, ::torch::nn::Module& model,
       ::torch::optim::Optimizer& optimizer, const CheckpointOptions& options = {})

@@ -44,6 +44,9 @@ struct DistributedOptions {
   uint64_t first_bucket_bytes = 0;
   /// The wire format of f32 and f64 gradients.
   Wire wire = Wire::kNone;
+  /// A user-defined wire format, instead of `wire`: it compresses each bucket before the reduction
+  /// and decompresses the result, and may keep its error for the next step. See WireFormat.
+  std::shared_ptr<WireFormat> wire_format = nullptr;
   /// True: while this object lives, large CPU tensors of the process reuse the memory of freed
   /// tensors, instead of new pages from the system: see torch_memory.h.
   bool reuse_memory = true;
@@ -74,7 +77,7 @@ struct DistributedOptions {
 /// once.
 ///
 /// **Sparse gradients** of embeddings with the option `sparse` are gathered by rows, if the module
-/// is given. They stay sparse, and `wire` does not apply to them.
+/// is given. They stay sparse, and wire formats do not apply to them.
 ///
 /// **Groups and options.** The groups of this object count: options that a scheduler sets here
 /// reach the inner optimizer before its step. Options that were changed in the inner optimizer are
@@ -88,7 +91,8 @@ struct DistributedOptions {
 /// **GPUs.** All parameters lie on the same GPU. Gradients are copied into the block in the stream
 /// that makes them. They are reduced in another stream while the backward pass continues. The host
 /// waits for other ranks only at the end of the last backward pass, or in step(), to learn which
-/// gradients exist. With `wire` or kAdasum, gradients go through host memory, and the host waits.
+/// gradients exist. With a wire format or kAdasum, gradients go through host memory, and the host
+/// waits.
 ///
 /// Not thread-safe. Gradients lie in memory of this object: destroy it before the Context. Do not
 /// change parameters through the inner optimizer.
@@ -272,6 +276,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer, public internal::
     told.bucket_bytes = options.bucket_bytes;
     told.first_bucket_bytes = options.first_bucket_bytes;
     told.wire = options.wire;
+    told.wire_format = options.wire_format;
     gradients_ = std::make_unique<internal::TrainedGradients>(
         communicator, dense, rows, told, options.backward_passes_per_step, options.reuse_memory);
   }
