@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -26,6 +27,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -320,16 +322,40 @@ bool TakesNotices(const std::string& status) {
 
 namespace {
 
-bool TakesNoticesNow(pid_t process) {
-  return TakesNotices(ReadFileOfSystem(base::Text("/proc/", process, "/status")).value_or(""));
+std::string StatusOf(pid_t process) {
+  return ReadFileOfSystem(base::Text("/proc/", process, "/status")).value_or("");
+}
+
+// The page faults of the children that the process has waited for.
+uint64_t FaultsOfChildren(pid_t process) {
+  constexpr int kFields = 8;  // between the name and the number
+  const std::string stat = ReadFileOfSystem(base::Text("/proc/", process, "/stat")).value_or("");
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string skipped;
+  for (int i = 0; i < kFields; ++i) fields >> skipped;
+  uint64_t faults = 0;
+  fields >> faults;
+  return faults;
+}
+
+// The C library blocks all signals of a process while it forks. A program that blocks them to wait
+// for them does so each time, and does not start one process after the other.
+bool TakesThem(pid_t process) {
+  constexpr std::chrono::milliseconds kPause{5};
+  const uint64_t faults = FaultsOfChildren(process);
+  for (int looks = 12; looks > 0; --looks) {
+    const std::string status = StatusOf(process);
+    if (!TakesNotices(status)) return false;
+    if (!Holds(status, "\nSigBlk:", SIGSEGV)) return true;
+    std::this_thread::sleep_for(kPause);
+    if (FaultsOfChildren(process) != faults) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
-// The C library blocks all signals of a process for a moment while it forks, so a process has to be
-// seen twice.
 std::vector<pid_t> NoticeTakers() {
-  constexpr std::chrono::milliseconds kLongerThanFork{10};
   std::vector<pid_t> takers;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
@@ -337,11 +363,8 @@ std::vector<pid_t> NoticeTakers() {
     if (!number) continue;
     const auto process = static_cast<pid_t>(*number);
     if (process == getpid() || getpgid(process) != getpgrp()) continue;
-    if (TakesNoticesNow(process)) takers.push_back(process);
+    if (TakesThem(process)) takers.push_back(process);
   }
-  if (takers.empty()) return {};
-  std::this_thread::sleep_for(kLongerThanFork);
-  std::erase_if(takers, [](pid_t process) { return !TakesNoticesNow(process); });
   return takers;
 }
 
