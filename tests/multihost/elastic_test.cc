@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +74,32 @@ TEST_CASE("a rank that is killed on another host is started again there") {
   CHECK(result.out == Undisturbed());
   CHECK(result.err.find("dtrun: rank " + rank + " on " + host + " was killed ") == 0);
   CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
+}
+
+TEST_CASE("the timeline has both processes of a rank that was killed on another host") {
+  if (Skipped()) return;
+  const std::string path = "/var/tmp/elastic_trace." + std::to_string(getpid());
+  const CommandResult result = ElasticJob(
+      100, "await 40; ssh h2 kill -KILL $(process 3)", "--restarts 5 --timeline " + path);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  const CommandResult found =
+      Run(Command{.argv = {"/usr/bin/python3", "tests/support/check_trace.py", path}});
+  CAPTURE(found.out, found.err);
+  REQUIRE(found.exit_code == 0);
+  const auto timeline = nlohmann::json::parse(std::ifstream(path));
+  std::filesystem::remove(path);
+  std::map<int, std::set<int>> epochs, processes;  // by rank
+  for (const auto& rank : timeline["otherData"]["ranks"]) {
+    epochs[rank["rank"]].insert(rank["epoch"].get<int>());
+    processes[rank["rank"]].insert(rank["pid"].get<int>());
+    CHECK((rank["clock_uncertainty_us"] > 0) == (rank["host"] == "h2"));
+  }
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(epochs[rank] == std::set<int>{0, 1});
+    CHECK(processes[rank].size() == (rank == 3 ? 2 : 1));
+  }
+  CHECK(found.out.find(" X \"rank 3 on h2 was killed by SIGKILL\" 1\n") != std::string::npos);
 }
 
 TEST_CASE("ranks that are killed on both hosts, again and again, lose no step") {
