@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -542,6 +543,7 @@ void Checkpoints(Communicator& world) {
   dtrun::SaveOptions what;
   what.step = 3;
   what.metadata["epoch"] = "1";
+  const Tensor saved = Flat(net->parameters()).clone();
   checkpoints.StartSave(what);
   net->named_buffers()["seen"].fill_(0);
   train(net, optimizer, 3, 6);
@@ -567,6 +569,16 @@ void Checkpoints(Communicator& world) {
   Expect(
       torch::equal(Flat(net->parameters()), Flat(other->parameters())),
       "the bits of a training without a break");
+
+  // Loaded by another number of ranks: each alone.
+  std::optional<Communicator> alone = world.Split(world.rank());
+  Net single = MakeNet();
+  single->register_buffer("seen", torch::zeros({}, torch::kLong));
+  const auto its_adam = MakeAdam(TwoGroups(single));
+  dtrun::torch::CheckpointManager of_one(*alone, folder.path(), *single, *its_adam, read_only);
+  of_one.Load();
+  Expect(torch::equal(saved, Flat(single->parameters())), "the values on one rank");
+  Expect(its_adam->state().size() == 6, "the state of all parameters on one rank");
 
   // Another model or optimizer is refused, and nothing changes.
   torch::nn::Linear small(3, 2);
