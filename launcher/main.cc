@@ -148,10 +148,10 @@ int Run(const Options& options, Plan plan) {
   return Close(report, story);
 }
 
-// Throws nothing.
-int RunOrSay(const Options& options, const Plan& plan) {
+// The exit code of `work`, which may throw.
+int CodeOf(const std::function<int()>& work) {
   try {
-    return Run(options, plan);
+    return work();
   } catch (const LaunchError& error) {
     Say(error.what());
     return static_cast<int>(error.code());
@@ -223,8 +223,9 @@ int Main(const std::vector<std::string>& arguments) {
     return Print(PrintedEnvironment(plan.environment, plan.call.exported));
   if (options.action == Action::kRun) {
     if (options.orphan_grace_s == 0) return Run(options, std::move(plan));
-    return RunHeld(
-        std::chrono::seconds(options.orphan_grace_s), [&] { return RunOrSay(options, plan); });
+    return RunHeld(std::chrono::seconds(options.orphan_grace_s), [&] {
+      return CodeOf([&] { return Run(options, plan); });
+    });
   }
   PlanCommand(options, plan);
   return DryRun(options, std::move(plan));
@@ -337,13 +338,6 @@ BuildReport CheckBuild(const std::string& path, const LaunchEngine& engine) {
 int main(int argc, char** argv) {
   using namespace dtrun::launcher;
   OpenStandardStreams();
-  try {
-    return Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
-  } catch (const LaunchError& error) {
-    Say(error.what());
-    return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    Say(error.what());
-    return static_cast<int>(ExitCode::kInternal);
-  }
+  return CodeOf(
+      [&] { return Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc)); });
 }

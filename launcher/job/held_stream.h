@@ -56,7 +56,7 @@ class HeldStream {
   /// Call it now and then. If the front still runs some time after its file has broken, as in dtrun
   /// ... | head, the job learns of it.
   void Tick();
-  /// Ends a stream that a process outside the job keeps open. What is on its way still comes.
+  /// Ends a stream that a process outside the job keeps open, unless output is on its way.
   void EndIfIdle();
 
  private:

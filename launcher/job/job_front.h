@@ -16,9 +16,9 @@ namespace dtrun::launcher {
 /// thread and no children. Throws LaunchError kInternal.
 int RunHeld(std::chrono::seconds grace, const std::function<int()>& work);
 
-/// Takes the place of the lost dtrun of job `name`: shows the output that nobody has seen, passes
-/// signals on, and returns the exit code of the job. Throws LaunchError kUnavailable if this user
-/// has no such job on this host, or if its dtrun runs.
+/// Takes the place of the lost dtrun of job `name`: shows the output since the loss, passes signals
+/// on, and returns the exit code of the job. Throws LaunchError kUnavailable if this user has no
+/// such job on this host, or if its dtrun runs.
 int AttachToJob(const std::string& name);
 
 }  // namespace dtrun::launcher

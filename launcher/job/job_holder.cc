@@ -88,7 +88,7 @@ class Holder {
   }
 
  private:
-  // What the job and the holder have of an output: the job's end, and the file of the front.
+  // An output: the pipe or terminal between job and holder, and the file of the front.
   struct Channel {
     OutputPipe pipe;
     int to;
@@ -130,7 +130,7 @@ class Holder {
       streams_.push_back(std::make_unique<HeldStream>(poller_, channel.pipe.read, to));
       places_.push_back(channel.to);
     }
-    // Whoever reads the front's output sees its end when the streams are closed.
+    // A reader of the front's output sees its end when the streams are closed.
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, file);
     close(null);
@@ -166,6 +166,7 @@ class Holder {
   }
 
   void SetFront(int connection) {
+    connection_ = connection;
     front_ = std::make_unique<FrameStream>(
         poller_, connection, connection, [this](const Frame& frame) { Obey(frame); },
         [this](const std::string&) { LoseFront(); });
@@ -196,6 +197,7 @@ class Holder {
   void Accept() {
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) return;
+    if (front_ != nullptr && HasEnded(connection_)) LoseFront();  // not yet heard of
     std::vector<int> files;
     if (!WantsJob(connection, files) || front_ != nullptr) {
       for (const int file : files) close(file);
@@ -209,7 +211,7 @@ class Holder {
     files_ = std::move(files);
   }
 
-  // The front has said what it has to say, so the job's output may follow.
+  // The front has printed its line, so the job's output may follow.
   void UseFiles() {
     if (files_.empty()) return;
     for (size_t i = 0; i < streams_.size(); ++i)
@@ -220,6 +222,11 @@ class Holder {
     for (const int file : files_)
       if (file >= 0) close(file);
     files_.clear();
+  }
+
+  static bool HasEnded(int connection) {
+    pollfd end = {connection, 0, 0};
+    return poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
   }
 
   // Whether the other side belongs to this user and has sent kAttach with its two output files.
@@ -279,7 +286,7 @@ class Holder {
 
   std::string name_;
   std::chrono::seconds grace_;
-  int listener_, connection_;  // the connection to the first front
+  int listener_, connection_;  // the connection to the last front
   Poller poller_;
   std::unique_ptr<FrameStream> front_;  // null: lost
   Clock::time_point lost_at_ = {};

@@ -153,8 +153,7 @@ int ListenForRanks(const std::string& job, int host);
 /// to another user.
 int ConnectToAgent(const std::string& job, int host);
 
-/// The same for a name that only this user's processes know or can take over. Connecting gives -1
-/// if nobody of this user listens there.
+/// The same for any name. Connecting gives -1 if no process of this user listens there.
 int ListenForUser(const std::string& name);
 int ConnectToUser(const std::string& name);
 

@@ -340,7 +340,7 @@ uint64_t FaultsOfChildren(pid_t process) {
 
 // The C library blocks all signals of a process while it forks. A program that blocks them to wait
 // for them does so each time, and does not start one process after the other.
-bool TakesThem(pid_t process) {
+bool IsTaker(pid_t process) {
   constexpr std::chrono::milliseconds kPause{5};
   const uint64_t faults = FaultsOfChildren(process);
   for (int looks = 12; looks > 0; --looks) {
@@ -363,7 +363,7 @@ std::vector<pid_t> NoticeTakers() {
     if (!number) continue;
     const auto process = static_cast<pid_t>(*number);
     if (process == getpid() || getpgid(process) != getpgrp()) continue;
-    if (TakesThem(process)) takers.push_back(process);
+    if (IsTaker(process)) takers.push_back(process);
   }
   return takers;
 }

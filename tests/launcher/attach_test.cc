@@ -3,12 +3,10 @@
 #include <signal.h>
 
 #include <catch2/catch.hpp>
-#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <string>
-#include <thread>
 
 #include "base/text.h"
 #include "tests/launcher/process_test.h"
@@ -16,16 +14,7 @@
 namespace dtrun::testing {
 namespace {
 
-using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
-
-template <typename Condition>
-bool Soon(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + 20s;
-  while (!condition() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(5ms);
-  return condition();
-}
 
 // Rank 0 ends last, with code 7.
 const std::string kEnd = "echo end; [ $RANK = 1 ] || { sleep 0.5; exit 7; }";
@@ -161,7 +150,7 @@ TEST_CASE("signals to dtrun reach a held job") {
   CHECK(other.Wait().exit_code == 128 + SIGTERM);
 }
 
-TEST_CASE("a reader of the output who goes ends a held job") {
+TEST_CASE("a held job ends when the reader of its output goes") {
   const DtrunTest test;
   const CommandResult result = Run(
       {{"bash", "-c",

@@ -2,9 +2,11 @@
 #define DTRUN_TESTS_LAUNCHER_PROCESS_TEST_H_
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -44,6 +46,15 @@ struct DtrunTest {
 
 /// Whether this process may give a process another host name (unshare -u).
 inline bool CanRename() { return Run({{"unshare", "-u", "true"}}).exit_code == 0; }
+
+/// Whether `condition` becomes true within 20 s.
+template <typename Condition>
+bool Soon(const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return condition();
+}
 
 inline long LineCount(const std::string& text) {
   return std::count(text.begin(), text.end(), '\n');

@@ -70,14 +70,6 @@ char StateOf(pid_t pid) {
   return end == std::string::npos ? '-' : line[end + 2];
 }
 
-template <typename Condition>
-bool Soon(const Condition& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + 20s;
-  while (!condition() && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(1ms);
-  return condition();
-}
-
 TEST_CASE("a shell that starts one process after the other takes no notices") {
   TwoRanks job(Words{"sh", "-c", "echo $$; while :; do /bin/true; done"});
   job.dtrun.Signal(SIGTERM);

@@ -689,7 +689,7 @@ void InSixteenBits(Communicator& world) {
   }
 }
 
-// Sends whole numbers and keeps what is lost for the next step.
+// Sends whole numbers and keeps the error for the next step.
 class Rounded : public dtrun::WireFormat {
  public:
   std::string name() const override { return "rounded"; }
@@ -728,7 +728,7 @@ void InOwnFormat(Communicator& world) {
     sum += weight.grad()[0].item<float>();
     optimizer.step();
   }
-  // With what was lost before, 0.4 becomes 0.4, 0.8, 0.2 and 0.6, which are sent as 0, 1, 0 and 1.
+  // With the error of the step before, 0.4 becomes 0.4, 0.8, 0.2 and 0.6: sent as 0, 1, 0 and 1.
   Expect(sum == 2.F * static_cast<float>(world.size()), "the error of a step goes into the next");
 }
 
