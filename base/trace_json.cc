@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "dtrun/types.h"
 
@@ -331,10 +331,7 @@ void WriteChanges(
 
 }  // namespace
 
-std::string JsonString(const std::string& text) {
-  using nlohmann::json;
-  return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
-}
+std::string JsonString(const std::string& text) { return AsciiJsonText(text); }
 
 void WriteTraceJson(
     const std::vector<TraceSource>& sources,

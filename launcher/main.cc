@@ -8,11 +8,11 @@
 #include <chrono>
 #include <functional>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -35,6 +35,8 @@
 #include "launcher/support/user_files.h"
 
 namespace dtrun::launcher {
+
+using base::JsonText;
 
 /// The place of a rank in a planned job.
 struct RankPlace {
@@ -283,7 +285,7 @@ std::string PlanJson(const EngineCall& call, const std::vector<RankPlace>& place
   for (const RankPlace& place : places) ranks.push_back(RankJson(place));
   const json plan = {
       {"command", call.engine->Argv(call)}, {"variables", call.exported}, {"ranks", ranks}};
-  return plan.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return JsonText(plan, 2) + "\n";
 }
 
 namespace {

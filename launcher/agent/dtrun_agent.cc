@@ -21,7 +21,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,6 +29,7 @@
 
 #include "base/elastic_files.h"
 #include "base/flight_record.h"
+#include "base/json.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -48,6 +48,9 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::AsciiJsonText;
+using base::JsonText;
+using base::ParseJson;
 using base::Text;
 using nlohmann::json;
 using std::chrono::milliseconds;
@@ -143,14 +146,14 @@ class Agent {
         if (input_) input_->Add(frame.body);
         return;
       }
-      const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
+      const json body = frame.body.empty() ? json::object() : ParseJson(frame.body);
       if (frame.type == FrameType::kJob) TakeJob(body);
       if (frame.type == FrameType::kPing)
         dtrun_.Send(
             {FrameType::kPong, -1,
-             json{{"sent_ns", body.at("sent_ns")}, {"now_ns", MonotonicNs()}}.dump()});
+             JsonText(json{{"sent_ns", body.at("sent_ns")}, {"now_ns", MonotonicNs()}})});
       if (frame.type == FrameType::kPeers)
-        dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
+        dtrun_.Send({FrameType::kRoutes, -1, JsonText(NetworkSurvey::OwnRoutes(body))});
       if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"), body.at("traces"));
       if (frame.type == FrameType::kNotice) PassToWrappers({FrameType::kNotice});
@@ -179,8 +182,7 @@ class Agent {
   void Refuse(ExitCode code, const std::string& text) {
     dtrun_.Send(
         {FrameType::kRefused, -1,
-         json{{"code", static_cast<int>(code)}, {"text", text}}.dump(
-             -1, ' ', false, json::error_handler_t::replace)});
+         JsonText(json{{"code", static_cast<int>(code)}, {"text", text}})});
   }
 
   void TakeJob(const json& body) {
@@ -212,12 +214,12 @@ class Agent {
     }
     if (body.at("stdin").get<bool>())
       input_ = std::make_unique<RankInput>(poller_, [this](size_t bytes, bool open) {
-        dtrun_.Send({FrameType::kTaken, 0, json{{"bytes", bytes}, {"open", open}}.dump()});
+        dtrun_.Send({FrameType::kTaken, 0, JsonText(json{{"bytes", bytes}, {"open", open}})});
       });
     Listen(body.at("host"));
     json ready = {{"pid", getpid()}};
     if (body.at("survey").get<bool>()) ready["networks"] = NetworkSurvey::OwnFacts();
-    dtrun_.Send({FrameType::kReady, -1, ready.dump(-1, ' ', true, json::error_handler_t::replace)});
+    dtrun_.Send({FrameType::kReady, -1, AsciiJsonText(ready)});
   }
 
   void Listen(int host) {
@@ -292,7 +294,7 @@ class Agent {
         streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
       wrapper.files.clear();
       const std::string welcome =
-          Encode({FrameType::kWelcome, frame.rank, json{{"folder", folder_}}.dump()});
+          Encode({FrameType::kWelcome, frame.rank, JsonText(json{{"folder", folder_}})});
       const bool reads = input_ && frame.rank == 0;
       SendWithFiles(
           connection, welcome, reads ? std::vector<int>{input_->reader()} : std::vector<int>{});
@@ -302,13 +304,13 @@ class Agent {
     } else if (frame.type == FrameType::kTakes && wrapper.rank >= 0) {
       dtrun_.Send({FrameType::kNoticed, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
-      const pid_t program = json::parse(frame.body).at("pid");
+      const pid_t program = ParseJson(frame.body).at("pid");
       wrapper.program = program;
       wrapper.memory = MemoryCgroup::Of(program);
       wrapper.view.SetProgram(program);
       dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kExit && wrapper.rank >= 0) {
-      SayEnded(wrapper, json::parse(frame.body));
+      SayEnded(wrapper, ParseJson(frame.body));
     }
   }
 
@@ -329,9 +331,7 @@ class Agent {
         {"alone", told.value("alone", false)}};
     if (restarts_) AddSteps(wrapper.rank, body);
     if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
-    dtrun_.Send(
-        {FrameType::kEnded, wrapper.rank,
-         body.dump(-1, ' ', false, json::error_handler_t::replace)});
+    dtrun_.Send({FrameType::kEnded, wrapper.rank, JsonText(body)});
     if (!restarts_) return;
     expected_.insert(wrapper.rank);
     if (in_place_) SignalGroupOf(wrapper.process, SIGKILL);  // processes that the program has left

@@ -16,11 +16,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "base/flight_record.h"
+#include "base/json.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/trace.h"
@@ -32,6 +32,7 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::JsonText;
 using base::Text;
 using nlohmann::json;
 
@@ -150,7 +151,7 @@ std::optional<std::string> RankView::Look() {
   if (process && process->running()) stopped_ = process->stopped();
   const json body = {{"init", in_init_},    {"joined", joined_},       {"epoch", epoch_},
                      {"stopped", stopped_}, {"timeout_s", timeout_s_}, {"warning_s", warning_s_}};
-  std::string text = body.dump();
+  std::string text = JsonText(body);
   if (text == told_) return std::nullopt;
   told_ = text;
   return text;
@@ -276,7 +277,7 @@ Frame ProgressFrame(const std::string& folder) {
          {"waited_ns", progress->waited_ns},
          {"reduced", JsonOf(progress->reduced)}});
   });
-  return {FrameType::kProgress, -1, ranks.dump()};
+  return {FrameType::kProgress, -1, JsonText(ranks)};
 }
 
 }  // namespace dtrun::launcher

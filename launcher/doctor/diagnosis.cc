@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/engines/mpirun.h"
@@ -16,6 +17,7 @@ namespace dtrun::launcher {
 namespace {
 
 using base::Join;
+using base::JsonText;
 using base::Text;
 using Findings = std::vector<Finding>;
 
@@ -327,7 +329,7 @@ std::string DoctorJson(const std::vector<Diagnosis>& hosts, const HostLook& here
       {"ready", AllReady(hosts)},
       {"here", here.facts.host_name},
       {"hosts", list}};
-  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return JsonText(report, 2) + "\n";
 }
 
 bool AllReady(const std::vector<Diagnosis>& hosts) {

@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/json.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
@@ -33,6 +34,9 @@
 #include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
+
+using base::AsciiJsonText;
+using base::ParseJson;
 
 /// The CPUs and the memory of this machine, as this process may use them.
 CpuFacts OwnCpus();
@@ -115,7 +119,7 @@ int Main() {
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   std::cout << kProbeClock << ' ' << int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec << std::endl;
-  const auto request = json::parse(line).get<ProbeRequest>();
+  const auto request = ParseJson(line).get<ProbeRequest>();
   alarm(static_cast<unsigned>(request.seconds));
   EndWithChannel();
   const HostFacts facts = {
@@ -126,7 +130,7 @@ int Main() {
       .memory = OwnMemory(),
       .gpus = OwnGpus(),
       .interfaces = OwnInterfaces()};
-  std::cout << json(facts).dump(-1, ' ', true, json::error_handler_t::replace) << std::endl;
+  std::cout << AsciiJsonText(facts) << std::endl;
   _exit(0);  // the thread that reads stdin does not end by itself
 }
 

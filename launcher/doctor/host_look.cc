@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/doctor/host_facts.h"
@@ -24,6 +25,8 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::AsciiJsonText;
+using base::ParseJson;
 using base::Text;
 using Clock = std::chrono::steady_clock;
 
@@ -146,9 +149,7 @@ bool ReadGreeting(Child& probe, const LookPlan& plan, HostLook& look) {
 
 bool ReadClock(Child& probe, const LookPlan& plan, HostLook& look) {
   const int64_t asked = WallClockNs();
-  probe.Write(
-      nlohmann::json(plan.request).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
-      "\n");
+  probe.Write(AsciiJsonText(plan.request) + "\n");
   const auto line = probe.ReadLine(plan.deadline);
   const int64_t answered = WallClockNs();
   if (!line || !line->starts_with(kProbeClock)) return false;
@@ -163,7 +164,7 @@ bool ReadFacts(Child& probe, const LookPlan& plan, HostLook& look) {
   const auto line = probe.ReadLine(plan.deadline);
   if (!line) return false;
   try {
-    look.facts = nlohmann::json::parse(*line).get<HostFacts>();
+    look.facts = ParseJson(*line).get<HostFacts>();
     return true;
   } catch (const nlohmann::json::exception&) {
     return false;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/support/launch_error.h"
@@ -14,6 +14,8 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::JsonText;
+using base::ParseJsonOrDiscard;
 using base::Text;
 using Names = std::vector<std::string>;
 
@@ -166,7 +168,7 @@ constexpr char kName[] = "TF_CONFIG";
 // Lists and objects are not printed, because dump() recurses once per level and the input may have
 // any depth.
 std::string InWords(const json& value) {
-  return value.is_structured() ? Text("an ", value.type_name()) : Excerpt(value.dump());
+  return value.is_structured() ? Text("an ", value.type_name()) : Excerpt(JsonText(value));
 }
 
 // "h1:2222" -> "h1"
@@ -224,7 +226,7 @@ void CheckOrder(const TfConfig& config, const std::vector<std::string>& tasks) {
 }  // namespace
 
 TfConfig ReadTfConfig(const std::string& text) {
-  const json read = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json read = ParseJsonOrDiscard(text);
   if (!read.is_object())
     throw UsageError(Text(kName, ' ', Excerpt(text), ": expected a JSON object"));
   const auto cluster = read.find("cluster");
@@ -270,7 +272,7 @@ std::string WriteTfConfig(
   json task = {{"type", "worker"}, {"index", rank - roles.servers}};
   if (rank < roles.servers) task = {{"type", "ps"}, {"index", rank}};
   if (rank >= workers_end) task = {{"type", "evaluator"}, {"index", 0}};
-  return json{{"cluster", cluster}, {"task", task}}.dump();
+  return JsonText(json{{"cluster", cluster}, {"task", task}});
 }
 
 }  // namespace dtrun::launcher

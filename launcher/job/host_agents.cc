@@ -13,10 +13,10 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/trace.h"
 #include "base/trace_json.h"
@@ -28,6 +28,9 @@
 #include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
+
+using base::JsonText;
+using base::ParseJson;
 
 /// The offset of another host's monotonic clock, from pings and answers (Cristian's algorithm): the
 /// other host answered at some time between the two, so the shortest round trip is the most exact.
@@ -160,8 +163,7 @@ void HostAgents::Start(Host& host) {
       {"secret", plan_.secret},
       {"restarts", plan_.restarts},
       {"in_place", plan_.in_place}};
-  host.stream->Send(
-      {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
+  host.stream->Send({FrameType::kJob, -1, JsonText(job)});
 }
 
 void HostAgents::Hear(Host& host, const Frame& frame) {
@@ -169,7 +171,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   host.heard = Clock::now();
   if (frame.type == FrameType::kProgress) host.owes_progress = false;
   try {
-    const auto body = [&] { return json::parse(frame.body); };
+    const auto body = [&] { return ParseJson(frame.body); };
     switch (frame.type) {
       case FrameType::kReady: HearReady(host, frame); break;
       case FrameType::kRoutes: survey_.HearRoutes(static_cast<size_t>(host.number), body()); break;
@@ -217,13 +219,13 @@ void HostAgents::HearReady(Host& host, const Frame& frame) {
   host.ready = true;
   if (!epoch_.empty()) host.stream->Send({FrameType::kEpoch, -1, epoch_});
   if (host.is_late && host.remote)
-    host.address = NetworkSurvey::AddressIn(json::parse(frame.body).at("networks"));
+    host.address = NetworkSurvey::AddressIn(ParseJson(frame.body).at("networks"));
   if (host.is_late || survey_.complete()) return;  // all hosts are this machine
-  const json facts = json::parse(frame.body).at("networks");
+  const json facts = ParseJson(frame.body).at("networks");
   if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
   for (const auto& each : hosts_) {
     const json peers = survey_.PeersOf(static_cast<size_t>(each->number));
-    each->stream->Send({FrameType::kPeers, -1, peers.dump()});
+    each->stream->Send({FrameType::kPeers, -1, JsonText(peers)});
   }
 }
 
@@ -341,7 +343,7 @@ void HostAgents::TellEnded(int rank) {
 
 void HostAgents::BeginEpoch(int epoch, const std::string& why, const std::string& variables) {
   const json body = {{"epoch", epoch}, {"why", why}, {"variables", variables}};
-  epoch_ = body.dump(-1, ' ', false, json::error_handler_t::replace);
+  epoch_ = JsonText(body);
   for (const auto& host : hosts_)
     if (host->ready && !host->gone) host->stream->Send({FrameType::kEpoch, -1, epoch_});
 }
@@ -354,9 +356,7 @@ void HostAgents::Restart(
       {"folder", command.folder},
       {"place", place}};
   for (const auto& host : hosts_)
-    if (host->ranks.contains(rank))
-      host->stream->Send(
-          {FrameType::kRestart, rank, body.dump(-1, ' ', false, json::error_handler_t::replace)});
+    if (host->ranks.contains(rank)) host->stream->Send({FrameType::kRestart, rank, JsonText(body)});
 }
 
 void HostAgents::ExpectStart(int rank) { Restart(rank, {}, {}); }
@@ -364,7 +364,7 @@ void HostAgents::ExpectStart(int rank) { Restart(rank, {}, {}); }
 void HostAgents::SignalRank(int rank, int signal) {
   for (const auto& host : hosts_)
     if (host->ranks.contains(rank) && IsUsable(*host))
-      host->stream->Send({FrameType::kFault, rank, json{{"signal", signal}}.dump()});
+      host->stream->Send({FrameType::kFault, rank, JsonText(json{{"signal", signal}})});
 }
 
 void HostAgents::Add(const base::HostSlots& host, bool on_this_machine) {
@@ -389,7 +389,8 @@ void HostAgents::Drop(const std::string& name, const std::string& why) {
   for (const auto& host : hosts_) {
     if (host->name != name || !IsUsable(*host)) continue;
     host->gone = true;
-    host->stream->Send({FrameType::kEnd, -1, json{{"flights", false}, {"traces", false}}.dump()});
+    host->stream->Send(
+        {FrameType::kEnd, -1, JsonText(json{{"flights", false}, {"traces", false}})});
     losses_.push_back({static_cast<size_t>(host->number), why});
   }
 }
@@ -498,7 +499,7 @@ void HostAgents::End(LastWords wanted) {
     if (host->is_late && !host->ready) host->gone = true;
     const bool traces = host->remote && !trace_folder_.empty();
     const json body = {{"flights", wanted.flights}, {"traces", traces}};
-    host->stream->Send({FrameType::kEnd, -1, body.dump()});
+    host->stream->Send({FrameType::kEnd, -1, JsonText(body)});
   }
 }
 
@@ -529,7 +530,7 @@ void HostAgents::HearTrace(Host& host, const Frame& frame) {
 // ---- Clocks -------------------------------------------------------------------------------------
 
 void HostAgents::Ping(Host& host) {
-  host.stream->Send({FrameType::kPing, -1, json{{"sent_ns", MonotonicNs()}}.dump()});
+  host.stream->Send({FrameType::kPing, -1, JsonText(json{{"sent_ns", MonotonicNs()}})});
 }
 
 void HostAgents::LookAtClocks() {
@@ -540,7 +541,7 @@ void HostAgents::LookAtClocks() {
 void HostAgents::HearPong(Host& host, const Frame& frame) {
   constexpr int kLooks = 8;
   const int64_t now = MonotonicNs();
-  const json body = json::parse(frame.body);
+  const json body = ParseJson(frame.body);
   host.clock.Add(
       WholeNumber(body, "sent_ns", 0, now), WholeNumber(body, "now_ns", 0, INT64_MAX), now);
   if (host.clock.looks() < kLooks) Ping(host);

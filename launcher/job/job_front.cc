@@ -16,13 +16,13 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/job/job_holder.h"
 #include "launcher/job/job_run.h"
@@ -34,6 +34,7 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::ParseJson;
 using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
@@ -101,7 +102,7 @@ class Front {
       code_ = static_cast<int>(
           base::ParseInteger(frame.body).value_or(static_cast<int>(ExitCode::kInternal)));
     if (frame.type != FrameType::kHeld && frame.type != FrameType::kRefused) return;
-    const json body = json::parse(frame.body);
+    const json body = ParseJson(frame.body);
     if (frame.type == FrameType::kRefused) {
       refusal_.emplace(static_cast<ExitCode>(body.at("code").get<int>()), body.at("text"));
       return;

@@ -27,11 +27,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/job/held_stream.h"
 #include "launcher/job/job_run.h"
@@ -43,6 +43,7 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::JsonText;
 using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
@@ -174,7 +175,7 @@ class Holder {
 
   void Welcome(int64_t lost_ms) {
     const json body = {{"pid", job_}, {"lost_ms", lost_ms}};
-    front_->Send({FrameType::kHeld, -1, body.dump()});
+    front_->Send({FrameType::kHeld, -1, JsonText(body)});
   }
 
   void LoseFront() {
@@ -250,7 +251,7 @@ class Holder {
     const json body = {
         {"code", static_cast<int>(ExitCode::kUnavailable)},
         {"text", Text("--attach ", name_, ": the dtrun of this job still runs")}};
-    const std::string bytes = Encode({FrameType::kRefused, -1, body.dump()});
+    const std::string bytes = Encode({FrameType::kRefused, -1, JsonText(body)});
     [[maybe_unused]] const ssize_t sent =
         send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     close(connection);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/trace.h"
 #include "base/trace_json.h"
@@ -14,12 +14,9 @@
 namespace dtrun::launcher {
 namespace {
 
-constexpr std::chrono::seconds kBetweenMetrics{2};
+using base::AsciiJsonText;
 
-// Words of a command line may be any bytes.
-std::string JsonText(const nlohmann::json& value) {
-  return value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
+constexpr std::chrono::seconds kBetweenMetrics{2};
 
 // The losses and gains, from the first end until all ranks worked together again.
 base::TracedChanges ChangesOf(const JobStory& story) {
@@ -29,7 +26,7 @@ base::TracedChanges ChangesOf(const JobStory& story) {
     if (!loss.left.empty()) details["left"] = loss.left;
     if (!loss.joined.empty()) details["joined"] = loss.joined;
     if (loss.steps_lost >= 0) details["steps_lost"] = loss.steps_lost;
-    const std::string members = JsonText(details);
+    const std::string members = AsciiJsonText(details);
     changes.changes.push_back(
         {.name = loss.why,
          .begin_ns = loss.lost_ns,
@@ -93,7 +90,7 @@ void JobResults::WriteTimeline(
   base::WriteTraceJson(
       sources,
       {{"np", base::Text(base::RankCount(hosts_))},
-       {"command", JsonText(story.command)},
+       {"command", AsciiJsonText(story.command)},
        {"exit_code", base::Text(story.verdict.exit_code)}},
       [&](const std::string& piece) { timeline_->Add(piece); }, ChangesOf(story));
   timeline_->Close();

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/support/json_number.h"
 #include "launcher/support/launch_error.h"
@@ -13,6 +13,7 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::ParseJson;
 using base::Text;
 using nlohmann::json;
 
@@ -54,7 +55,7 @@ void RankReports::Hear(
     switch (frame.type) {
       case FrameType::kStarted: {
         CheckRank(frame, ranks);
-        const json body = json::parse(frame.body);
+        const json body = ParseJson(frame.body);
         ExitRecord& record = RecordOf(frame.rank);
         if (record.time_ns > 0) record = {.rank = frame.rank};  // the rank was started again
         record.pid = static_cast<pid_t>(WholeNumber(body, "pid", 1, INT32_MAX));
@@ -71,7 +72,7 @@ void RankReports::Hear(
         break;
       case FrameType::kNoticed: {
         CheckRank(frame, ranks);
-        const bool takes = json::parse(frame.body).at("takes");
+        const bool takes = ParseJson(frame.body).at("takes");
         takes_notices_[frame.rank] = takes_notices_[frame.rank] || takes;
         break;
       }
@@ -89,7 +90,7 @@ void RankReports::Hear(
 }
 
 void RankReports::HearState(const Frame& frame, int64_t now_ns) {
-  const json body = json::parse(frame.body);
+  const json body = ParseJson(frame.body);
   const bool in_init = body.at("init"), stopped = body.at("stopped"), joined = body.at("joined");
   RankState& state = RecordOf(frame.rank).state;
   state.timeout_s = static_cast<int>(WholeNumber(body, "timeout_s", 0, INT32_MAX));
@@ -109,7 +110,7 @@ void RankReports::HearState(const Frame& frame, int64_t now_ns) {
 
 // Orders the ends of ranks on different hosts by clock, not by the arrival of the frames.
 void RankReports::HearEnd(const Frame& frame, int64_t now_ns, std::optional<int64_t> clock_ns) {
-  const json body = json::parse(frame.body);
+  const json body = ParseJson(frame.body);
   const auto end = WholeNumber(body, "end", 0, static_cast<int64_t>(RankEnd::kNotStarted));
   const auto value = WholeNumber(body, "value", 0, kMostValue);
   const int64_t age = body.contains("age_ns") ? WholeNumber(body, "age_ns", 0, now_ns) : 0;
@@ -149,7 +150,7 @@ void RankReports::HearFlight(const Frame& frame) {
 }
 
 void RankReports::HearProgress(const Frame& frame, const HostRanks& ranks) {
-  for (const json& rank : json::parse(frame.body)) {
+  for (const json& rank : ParseJson(frame.body)) {
     const base::FlightProgress progress = {
         .rank = static_cast<int>(WholeNumber(rank, "rank", INT32_MIN, INT32_MAX)),
         .step = static_cast<uint64_t>(WholeNumber(rank, "step", 0, INT64_MAX)),

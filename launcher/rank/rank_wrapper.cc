@@ -25,12 +25,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/engines/mpirun.h"
 #include "launcher/support/host_system.h"
@@ -39,6 +39,8 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::JsonText;
+using base::ParseJson;
 using nlohmann::json;
 
 constexpr int kPatienceMs = 30'000;
@@ -55,7 +57,7 @@ void Send(int connection, const Frame& frame) {
 RankLink::RankLink(const std::string& job, int host, int rank, int out, int err)
     : connection_(ConnectToAgent(job, host)), rank_(rank) {
   SendWithFiles(connection_, Encode({FrameType::kHello, rank, OwnSessionFolder()}), {out, err});
-  folder_ = json::parse(Welcome().body).at("folder");
+  folder_ = ParseJson(Welcome().body).at("folder");
 }
 
 RankLink::~RankLink() {
@@ -97,7 +99,7 @@ std::optional<std::vector<Frame>> RankLink::Hear() {
 }
 
 void RankLink::SayStarted(pid_t program) {
-  Send(connection_, {FrameType::kProgram, rank_, json{{"pid", program}}.dump()});
+  Send(connection_, {FrameType::kProgram, rank_, JsonText(json{{"pid", program}})});
 }
 
 void RankLink::SayEnded(RankEnd end, int value, int64_t at_ns, int64_t address_limit, bool alone) {
@@ -107,11 +109,11 @@ void RankLink::SayEnded(RankEnd end, int value, int64_t at_ns, int64_t address_l
       {"at_ns", at_ns},
       {"address_limit", address_limit},
       {"alone", alone}};
-  Send(connection_, {FrameType::kExit, rank_, body.dump()});
+  Send(connection_, {FrameType::kExit, rank_, JsonText(body)});
 }
 
 void RankLink::SayTakes(bool takes) {
-  Send(connection_, {FrameType::kTakes, rank_, json{{"takes", takes}}.dump()});
+  Send(connection_, {FrameType::kTakes, rank_, JsonText(json{{"takes", takes}})});
 }
 
 // ---- The program --------------------------------------------------------------------------------

@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/report/flight_report.h"
 #include "launcher/report/progress_report.h"
@@ -18,6 +18,7 @@ namespace dtrun::launcher {
 namespace {
 
 using base::FlightRecord;
+using base::JsonText;
 using base::Text;
 using nlohmann::json;
 using Lines = std::vector<std::string>;
@@ -262,7 +263,7 @@ std::string ReportJson(const JobStory& story) {
       {"injected", story.injected},
   };
   // Messages of programs and of the system may hold any bytes; JSON may not.
-  return report.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  return JsonText(report, 1) + "\n";
 }
 
 // OomKill, AddressLimit and FullDisk need two proofs that agree: the end or the last lines of the

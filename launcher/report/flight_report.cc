@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/call.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "dtrun/types.h"
 
@@ -21,6 +21,7 @@ namespace {
 using base::CollectiveKind;
 using base::FlightOperation;
 using base::FlightRecord;
+using base::JsonText;
 using base::Text;
 using nlohmann::json;
 
@@ -118,7 +119,7 @@ std::string FlightJson(const std::vector<FlightRecord>& records, int ranks) {
             : json{{"rank", rank}, {"missing", "this host has no record of the rank"}});
   }
   // A record may hold any bytes; JSON may not.
-  return list.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  return JsonText(list, 1) + "\n";
 }
 
 namespace {

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace dtrun::launcher {
 namespace {
 
+using base::JsonText;
+using base::ParseJson;
 using base::StepTotals;
 using base::Text;
 
@@ -123,8 +125,7 @@ const std::vector<Family>& Families() {
 // `text` as UTF-8, with escapes for the three characters that may be escaped in a label.
 std::string Label(const std::string& text) {
   using nlohmann::json;
-  const std::string valid =
-      json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+  const std::string valid = ParseJson(JsonText(text));
   std::string label;
   for (const char c : valid) {
     if (c == '\\' || c == '"') label += '\\';

@@ -18,11 +18,11 @@
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "runtime/tensor_file/file_system.h"
@@ -30,6 +30,8 @@
 namespace dtrun::runtime {
 namespace {
 
+using base::JsonText;
+using base::ParseJson;
 using base::Text;
 
 constexpr char kTemporary[] = ".tmp-";
@@ -270,12 +272,12 @@ std::string FormatRecords(const std::vector<CheckpointRecord>& records) {
     list.push_back(
         {record.name, record.path, record.refused, record.step,
          record.value ? json(*record.value) : json(), record.bytes, record.metadata});
-  return list.dump(-1, ' ', false, json::error_handler_t::replace);
+  return JsonText(list);
 }
 
 std::vector<CheckpointRecord> ParseRecords(const std::string& text) {
   std::vector<CheckpointRecord> records;
-  for (const json& told : json::parse(text)) {
+  for (const json& told : ParseJson(text)) {
     CheckpointRecord record{
         .name = told[0].get<std::string>(),
         .path = told[1].get<std::string>(),

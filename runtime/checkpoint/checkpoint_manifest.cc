@@ -1,8 +1,8 @@
 #include "runtime/checkpoint/checkpoint_manifest.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "dtrun/error.h"
@@ -11,6 +11,7 @@
 namespace dtrun::runtime {
 namespace {
 
+using base::ParseJson;
 using base::Text;
 using nlohmann::json;
 
@@ -127,7 +128,7 @@ Manifest ParseManifest(std::string_view text) {
 
 Manifest ParseManifestBody(std::string_view body) {
   try {
-    const json told = json::parse(body);
+    const json told = ParseJson(body);
     if (told.at("format").get<std::string>() != kFormat)
       RefuseManifest(Text("found another format; expected '", kFormat, "'"));
     const uint64_t version = Unsigned(told.at("version"));

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "dtrun/error.h"
@@ -15,6 +15,8 @@
 namespace dtrun::runtime {
 namespace {
 
+using base::JsonText;
+using base::ParseJsonOrDiscard;
 using base::Text;
 using Way = JoinPlan::Way;
 
@@ -354,7 +356,7 @@ std::string Excerpt(const std::string& text) {
 // levels is unlimited.
 std::string InWords(const json& value) {
   if (value.is_structured()) return Text("an ", value.type_name());
-  return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
+  return Excerpt(JsonText(value));
 }
 
 void AddTasks(const json& cluster, const std::string& job, TfCluster& read) {
@@ -396,7 +398,7 @@ std::string HostOfAddress(const std::string& address) {
 }
 
 TfCluster ReadTfCluster(const std::string& text) {
-  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json config = ParseJsonOrDiscard(text);
   if (!config.is_object()) Refuse(Text("found ", Excerpt(text), ", expected a JSON object"));
   const auto cluster = config.find("cluster");
   if (cluster == config.end()) return {};

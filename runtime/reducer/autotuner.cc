@@ -11,16 +11,18 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "dtrun/error.h"
 
 namespace dtrun::runtime {
 namespace {
 
+using base::JsonText;
+using base::ParseJsonOrDiscard;
 using base::Text;
 using nlohmann::json;
 using ops::WireDType;
@@ -153,7 +155,7 @@ void Autotuner::UseCache(const std::string& text) {
             "autotune_cache: ", options_.cache_file, " holds no results of autotune (", reason,
             "); remove the file, or name another file"));
   };
-  const json all = json::parse(text, nullptr, false);
+  const json all = ParseJsonOrDiscard(text);
   if (!all.is_object()) refuse("not a JSON object");
   const auto found = all.find(key_);
   if (found == all.end()) return;
@@ -214,7 +216,7 @@ void Autotuner::Log(const char* state, double seconds) {
 // Keeps results that other jobs have added meanwhile. The file is replaced as a whole or stays as
 // it is. Returns the error, or "".
 std::string Autotuner::WriteCache() const {
-  json all = json::parse(ReadWhole(options_.cache_file), nullptr, false);
+  json all = ParseJsonOrDiscard(ReadWhole(options_.cache_file));
   if (!all.is_object()) all = json::object();
   all[key_] = {
       {"bucket_bytes", tuning_.bucket_bytes},
@@ -224,7 +226,7 @@ std::string Autotuner::WriteCache() const {
       {"seconds", search_.seconds()}};
   const std::string beside = BesideCache();
   std::ofstream file(beside);
-  file << all.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
+  file << JsonText(all, 1) << '\n';
   file.close();
   if (file && std::rename(beside.c_str(), options_.cache_file.c_str()) == 0) return "";
   const std::string error = WhyNot(options_.cache_file);

@@ -4,12 +4,12 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {
@@ -32,7 +32,7 @@ nlohmann::json Rows(const std::string& ranks, Words program) {
   const CommandResult result = UnderDtrun(ranks, program);
   CAPTURE(result.out, result.err);
   REQUIRE(result.exit_code == 0);
-  return nlohmann::json::parse(std::ifstream(file));
+  return ReadJson(file);
 }
 
 TEST_CASE("gradient_perf reduces gradients correctly in every mode") {
@@ -147,7 +147,7 @@ TEST_CASE("model_perf reports the share of the floor that a training step reache
   CAPTURE(result.out, result.err);
   CHECK_THAT(result.out, Contains("conv2d 64 3x3 relu, backward weights"));
   REQUIRE(result.exit_code == 0);
-  const auto rows = nlohmann::json::parse(std::ifstream(file));
+  const auto rows = ReadJson(file);
   REQUIRE(rows.size() == 2);
   CHECK(rows[0].at("dtype") == "f32");
   CHECK(rows[1].at("dtype") == "bf16");

@@ -1,16 +1,17 @@
 // The GPU benchmark with few runs, on a real or on the simulated GPU.
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace {
 
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
+using dtrun::testing::ParseJson;
 using dtrun::testing::Run;
 
 TEST_CASE("gpu_all_reduce_perf reports the times of an all-reduce and of a copy") {
@@ -22,7 +23,7 @@ TEST_CASE("gpu_all_reduce_perf reports the times of an all-reduce and of a copy"
       .timeout = std::chrono::seconds(60)});
   CHECK(result.err == "");
   REQUIRE(result.exit_code == 0);
-  const auto json = nlohmann::json::parse(result.out);
+  const auto json = ParseJson(result.out);
   CHECK(json["backend"] == "cuda_ipc");
   CHECK(json["ranks"] == std::stoi(ranks));
   CHECK(json["small"]["bytes"] == 4096);
@@ -49,7 +50,7 @@ nlohmann::json Measured(const std::vector<std::string>& words) {
   const CommandResult result = Run(command);
   CHECK(result.err == "");
   REQUIRE(result.exit_code == 0);
-  return nlohmann::json::parse(result.out);
+  return ParseJson(result.out);
 }
 
 TEST_CASE("gpu_all_reduce_perf measures other backends") {

@@ -1,11 +1,11 @@
 // model_perf with several networks, and with made-up peers that speak the protocol of bench/peer.h.
 
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {
@@ -30,8 +30,7 @@ Measured ModelPerf(
   Measured measured;
   measured.result =
       Run({.argv = argv, .environment = environment, .timeout = std::chrono::minutes(4)});
-  std::ifstream written(file);
-  if (written) measured.rows = nlohmann::json::parse(written);
+  if (std::filesystem::exists(file)) measured.rows = ReadJson(file);
   return measured;
 }
 

@@ -15,7 +15,6 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -25,7 +24,9 @@
 
 #include "base/flight_record.h"
 #include "base/text.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {

@@ -221,9 +221,9 @@ TEST_CASE("sharded optimizers and central storage skip and unscale in the same w
 }
 
 // Momentum that the library computes while it reduces.
-class Momentum : public Sums {
+class SteppedMomentum : public Sums {
  public:
-  Momentum() : Sums(DType::kF32) {}
+  SteppedMomentum() : Sums(DType::kF32) {}
   std::vector<StateSlot> slots() const override { return {{"m"}}; }
   bool needs_norms() const override { return false; }
   void StepSlice(const ParameterSlice&) override {
@@ -237,7 +237,7 @@ class Momentum : public Sums {
 
 TEST_CASE("a momentum rule is used with a loss scale and gives the same bits") {
   CHECK(OnRanks(2, [](Communicator& world) {
-          Momentum model, plain;
+          SteppedMomentum model, plain;
           LossScaleOptimizer scaled(model, Quick());
           ShardedOptimizer optimizer(world, scaled), alone(world, plain);
           for (int step = 0; step < 4; ++step) {

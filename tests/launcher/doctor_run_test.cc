@@ -1,11 +1,10 @@
 // dtrun doctor on this host.
 
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "tests/launcher/process_test.h"
+#include "tests/support/json.h"
 
 namespace dtrun::testing {
 namespace {
@@ -35,7 +34,7 @@ TEST_CASE("doctor reports this host as ready and leaves no file") {
 
 TEST_CASE("doctor writes all facts as JSON to stdout or to a file") {
   const DoctorTest test;
-  const auto facts = json::parse(test.Doctor({"--json", "-"}).out)["hosts"][0]["facts"];
+  const auto facts = ParseJson(test.Doctor({"--json", "-"}).out)["hosts"][0]["facts"];
   CHECK(facts["cpus"]["total"] > 0);
   CHECK(facts["cpus"]["cores"] > 0);
   CHECK(facts["cpus"]["numa_nodes"] > 0);
@@ -45,15 +44,14 @@ TEST_CASE("doctor writes all facts as JSON to stdout or to a file") {
   CHECK(facts["installation"]["missing_files"].empty());
   const std::string file = test.temp.path() + "/doctor.json";
   CHECK_THAT(test.Doctor({"--json", file}).out, Contains("The host is ready."));
-  std::ifstream stream(file);
-  CHECK(json::parse(stream)["ready"] == true);
+  CHECK(ReadJson(file)["ready"] == true);
   CHECK(test.Doctor({"--json", "/no/such/folder/x"}).exit_code == 73);
 }
 
 TEST_CASE("doctor reports the same checksum of a program as sha256sum") {
   const DoctorTest test;
   const std::string program = test.temp.Write("train", "#!/bin/sh\n", 0755);
-  const auto host = json::parse(test.Doctor({"--json", "-", program}).out)["hosts"][0];
+  const auto host = ParseJson(test.Doctor({"--json", "-", program}).out)["hosts"][0];
   const CommandResult sum = Run({{"sha256sum", program}});
   CHECK(host["facts"]["program"]["sha256"].get<std::string>() == sum.out.substr(0, 64));
 }

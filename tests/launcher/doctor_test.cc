@@ -3,18 +3,19 @@
 #include "launcher/doctor/doctor.h"
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 
 #include "launcher/doctor/diagnosis.h"
 #include "launcher/doctor/host_facts.h"
 #include "launcher/doctor/host_look.h"
 #include "launcher/support/launch_error.h"
 #include "tests/launcher/surroundings.h"
+#include "tests/support/json.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using Catch::Matchers::Contains;
+using testing::ParseJson;
 
 HostLook Healthy(const std::string& host) {
   HostLook look = {.host = host, .slots = 2, .address = "10.0.0.2", .answered = true};
@@ -202,7 +203,7 @@ TEST_CASE("GPUs are counted by model and shown with their links") {
 TEST_CASE("the JSON holds all facts of a host or null if the host did not answer") {
   const HostLook here = Healthy("h1");
   const HostLook dead = {.host = "h2", .slots = 1, .address = "10.0.0.3"};
-  const auto report = nlohmann::json::parse(DoctorJson({{here, {}}, {dead, {}}}, here));
+  const auto report = ParseJson(DoctorJson({{here, {}}, {dead, {}}}, here));
   CHECK(report["ready"] == true);
   CHECK(report["hosts"][0]["facts"] == nlohmann::json(here.facts));
   CHECK(report["hosts"][0]["facts"]["interfaces"][2]["kind"] == "bridge");
@@ -212,7 +213,7 @@ TEST_CASE("the JSON holds all facts of a host or null if the host did not answer
 TEST_CASE("facts survive the conversion to JSON and back") {
   const HostFacts facts = Healthy("h1").facts;
   CHECK(nlohmann::json(nlohmann::json(facts).get<HostFacts>()) == nlohmann::json(facts));
-  CHECK_THROWS(nlohmann::json::parse("{\"host_name\": 3}").get<HostFacts>());
+  CHECK_THROWS(ParseJson("{\"host_name\": 3}").get<HostFacts>());
 }
 
 TEST_CASE("missing libraries are read from the loader's output") {

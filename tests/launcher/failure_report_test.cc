@@ -5,16 +5,17 @@
 #include <time.h>
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "dtrun/types.h"
+#include "tests/support/json.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using nlohmann::json;
+using testing::ParseJson;
 using Lines = std::vector<std::string>;
 
 constexpr int64_t kSecond = 1'000'000'000;
@@ -165,7 +166,7 @@ TEST_CASE("the JSON report holds the same facts as the text") {
   JobStory story = KilledStory();
   story.last_lines = "one\n\xff";
   story.flights = {Flight(2, 8, base::FlightState::kDone)};
-  const json report = json::parse(ReportJson(story));
+  const json report = ParseJson(ReportJson(story));
   CHECK(report["exit_code"] == 137);
   CHECK(report["whose"] == "rank");
   CHECK(report["reason"] == story.verdict.message);
@@ -199,7 +200,7 @@ TEST_CASE("ranks that never started have no process in the JSON report") {
   JobStory story = KilledStory();
   story.records.clear();
   story.verdict = {127, "./train: not found"};
-  const json report = json::parse(ReportJson(story));
+  const json report = ParseJson(ReportJson(story));
   CHECK(report["whose"] == "dtrun");
   CHECK(report["culprit"] == nullptr);
   CHECK(report["hints"] == json::array());

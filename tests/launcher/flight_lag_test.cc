@@ -1,5 +1,4 @@
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +6,7 @@
 #include "base/flight_record.h"
 #include "dtrun/types.h"
 #include "launcher/report/flight_report.h"
+#include "tests/support/json.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "dtrun/types.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/user_files.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::launcher {
@@ -20,6 +20,7 @@ using base::FlightOperation;
 using base::FlightRecord;
 using base::FlightState;
 using nlohmann::json;
+using testing::ParseJson;
 
 FlightOperation TimedOperation(uint64_t sequence, CollectiveKind kind, FlightState state) {
   FlightOperation operation;
@@ -84,7 +85,7 @@ TEST_CASE("the flight record file holds all ranks with their operations from old
       0, {kBarrier, TimedOperation(3, CollectiveKind::kBroadcast, FlightState::kFailed),
           TimedOperation(4, CollectiveKind::kSend, FlightState::kMoving), kAllReduce});
   first.gave_up = "gave up";
-  const json list = json::parse(FlightJson({first}, 2));
+  const json list = ParseJson(FlightJson({first}, 2));
   REQUIRE(list.size() == 2);
   CHECK(list[0]["rank"] == 0);
   CHECK(list[0]["pid"] == 100);
@@ -125,7 +126,7 @@ TEST_CASE("a record with invalid bytes still gives valid JSON") {
   odd.start_ns = INT64_MAX;
   FlightRecord record = RecordOf(0, {odd});
   record.host = "\xc3";
-  const json list = json::parse(FlightJson({record}, 1));
+  const json list = ParseJson(FlightJson({record}, 1));
   CHECK(list[0]["operations"][0]["kind"] == "unknown collective");
   CHECK_FALSE(FlightSummary({record}).empty());
 }

@@ -2,16 +2,17 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "launcher/protocol/exit_record.h"
 #include "launcher/report/failure_report.h"
+#include "tests/support/json.h"
 
 namespace dtrun::launcher {
 namespace {
 
+using testing::ParseJson;
 using Hints = std::vector<std::string>;
 
 ExitRecord KilledBy(int signal, EndFacts facts) {
@@ -95,16 +96,15 @@ TEST_CASE("facts survive the transfer as JSON and malformed facts count as unkno
       .address_limit = 4,
       .space = {{"/tmp", 5}}};
   CHECK(EndFactsOf(JsonOf(facts)) == facts);
-  CHECK(EndFactsOf(nlohmann::json::parse(R"([1])")) == EndFacts());
-  CHECK(
-      EndFactsOf(nlohmann::json::parse(R"({"oom_kills": "x", "space": {"a": 1}})")) == EndFacts());
+  CHECK(EndFactsOf(ParseJson(R"([1])")) == EndFacts());
+  CHECK(EndFactsOf(ParseJson(R"({"oom_kills": "x", "space": {"a": 1}})")) == EndFacts());
 }
 
 // As many brackets as fit into a message from an agent. The JSON library copies nested lists
 // recursively.
 TEST_CASE("facts with deeply nested brackets count as unknown") {
   const std::string brackets = std::string(500'000, '[') + std::string(500'000, ']');
-  CHECK(EndFactsOf(nlohmann::json::parse(R"({"space": )" + brackets + "}")) == EndFacts());
+  CHECK(EndFactsOf(ParseJson(R"({"space": )" + brackets + "}")) == EndFacts());
 }
 
 TEST_CASE("a file system is listed once with its first folder") {

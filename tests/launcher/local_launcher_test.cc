@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/text.h"
 #include "tests/launcher/process_test.h"
+#include "tests/support/json.h"
 
 namespace dtrun::testing {
 namespace {
@@ -97,8 +97,7 @@ TEST_CASE("--dry-run shows dtrun_local and --check-build accepts a missing mpiru
   CHECK_THAT(
       text.out, Contains("/dtrun_local 2 ") && Contains("/dtrun_rank +/bin/true\n") &&
                     Contains("rank 1 -> localhost"));
-  const auto plan =
-      nlohmann::json::parse(test.Run({"-np", "2", "--dry-run", "--json", "-", "/bin/true"}).out);
+  const auto plan = ParseJson(test.Run({"-np", "2", "--dry-run", "--json", "-", "/bin/true"}).out);
   CHECK_THAT(plan["command"][0].get<std::string>(), Catch::EndsWith("/dtrun_local"));
   CHECK(plan["ranks"].size() == 2);
   const CommandResult build = test.Run({"--check-build"});

@@ -11,7 +11,7 @@ namespace {
 
 using Records = std::vector<ExitRecord>;
 
-constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
 
 // A joined rank. Its program warns after 10 s and gives up after 60 s.
 ExitRecord Joined(int rank) {
@@ -55,68 +55,70 @@ std::string Message(const Records& records, int64_t now_ns) {
 }
 
 TEST_CASE("a rank that does not call Init is named once the others have waited too long") {
-  const Records records = {InInit(0, 5 * kSecond), InInit(1, 6 * kSecond), BeforeInit(2)};
-  CHECK(Message(records, 64 * kSecond).empty());
+  const Records records = {InInit(0, 5 * kSecondNs), InInit(1, 6 * kSecondNs), BeforeInit(2)};
+  CHECK(Message(records, 64 * kSecondNs).empty());
   CHECK(
-      Message(records, 66 * kSecond) ==
+      Message(records, 66 * kSecondNs) ==
       "rank 2 on h2 has not called Init (pid 102); ranks 0 and 1 have been waiting in Init for "
       "60 to 61 s (--stall-timeout)");
-  CHECK(TwoHosts().Judge(records, 66 * kSecond)->culprit == 2);
-  CHECK(TwoHosts().Judge(records, 66 * kSecond)->exit_code == 76);
+  CHECK(TwoHosts().Judge(records, 66 * kSecondNs)->culprit == 2);
+  CHECK(TwoHosts().Judge(records, 66 * kSecondNs)->exit_code == 76);
 }
 
 TEST_CASE("a rank that has not started is named too") {
   CHECK(
-      Message({InInit(0, kSecond), InInit(1, kSecond)}, 62 * kSecond) ==
+      Message({InInit(0, kSecondNs), InInit(1, kSecondNs)}, 62 * kSecondNs) ==
       "rank 2 on h2 has not started; ranks 0 and 1 have been waiting in Init for 61 s "
       "(--stall-timeout)");
 }
 
 TEST_CASE("ranks in Init wait two seconds for an ended rank and joined ranks do not wait") {
-  const Records records = {InInit(0, kSecond), Left(1, 0, 3 * kSecond), InInit(2, 2 * kSecond)};
-  CHECK(Message(records, 4 * kSecond).empty());
+  const Records records = {
+      InInit(0, kSecondNs), Left(1, 0, 3 * kSecondNs), InInit(2, 2 * kSecondNs)};
+  CHECK(Message(records, 4 * kSecondNs).empty());
   CHECK(
-      Message(records, 6 * kSecond) ==
+      Message(records, 6 * kSecondNs) ==
       "rank 1 on h1 exited with code 0 while ranks 0 and 2 wait for it in Init");
-  CHECK(Message({Joined(0), Left(1, 0, kSecond), Joined(2)}, 600 * kSecond).empty());
+  CHECK(Message({Joined(0), Left(1, 0, kSecondNs), Joined(2)}, 600 * kSecondNs).empty());
   // If a rank has failed, the engine ends the job.
-  CHECK(Message({InInit(0, kSecond), Left(1, 3, kSecond), InInit(2, 1)}, 6 * kSecond).empty());
+  CHECK(
+      Message({InInit(0, kSecondNs), Left(1, 3, kSecondNs), InInit(2, 1)}, 6 * kSecondNs).empty());
 }
 
 TEST_CASE("dtrun gives up on a stopped rank a little later than the other ranks do") {
-  const Records records = {Joined(0), Halted(1, 10 * kSecond), Joined(2)};
+  const Records records = {Joined(0), Halted(1, 10 * kSecondNs), Joined(2)};
   RankWatch watch = TwoHosts();
-  CHECK(watch.Warnings(records, 19 * kSecond).empty());
+  CHECK(watch.Warnings(records, 19 * kSecondNs).empty());
   CHECK(
-      watch.Warnings(records, 21 * kSecond) ==
+      watch.Warnings(records, 21 * kSecondNs) ==
       std::vector<std::string>{
           "warning: rank 1 on h1 has been stopped by a signal for 11 s (pid 101)"});
-  CHECK(watch.Warnings(records, 22 * kSecond).empty());
-  CHECK(!watch.Judge(records, 71 * kSecond));
-  CHECK(watch.Judge(records, 73 * kSecond)->culprit == 1);
+  CHECK(watch.Warnings(records, 22 * kSecondNs).empty());
+  CHECK(!watch.Judge(records, 71 * kSecondNs));
+  CHECK(watch.Judge(records, 73 * kSecondNs)->culprit == 1);
   // No limit applies to a program that never called Init.
-  ExitRecord foreign = Halted(1, 10 * kSecond);
+  ExitRecord foreign = Halted(1, 10 * kSecondNs);
   foreign.state.timeout_s = 0;
-  CHECK(!watch.Judge({Joined(0), foreign, Joined(2)}, 7'300 * kSecond));
+  CHECK(!watch.Judge({Joined(0), foreign, Joined(2)}, 7'300 * kSecondNs));
 }
 
 TEST_CASE("the time while dtrun was stopped does not count") {
-  const Records records = {Joined(0), Halted(1, 10 * kSecond), Joined(2)};
+  const Records records = {Joined(0), Halted(1, 10 * kSecondNs), Joined(2)};
   RankWatch watch = TwoHosts();
-  watch.Restart(100 * kSecond);
-  CHECK(!watch.Judge(records, 150 * kSecond));
-  CHECK(watch.Judge(records, 163 * kSecond).has_value());
+  watch.Restart(100 * kSecondNs);
+  CHECK(!watch.Judge(records, 150 * kSecondNs));
+  CHECK(watch.Judge(records, 163 * kSecondNs).has_value());
 }
 
 TEST_CASE("an engine has ten seconds to react after ranks have ended") {
   const RankWatch watch = TwoHosts();
-  const Records done = {Left(0, 0, kSecond), Left(1, 0, kSecond), Left(2, 0, 2 * kSecond)};
-  CHECK(!watch.EngineHangs(done, 11 * kSecond));
-  CHECK(watch.EngineHangs(done, 13 * kSecond));
-  const Records failed = {Joined(0), Left(1, 3, kSecond), Joined(2)};
-  CHECK(!watch.EngineHangs(failed, 10 * kSecond));
-  CHECK(watch.EngineHangs(failed, 12 * kSecond));
-  CHECK(!watch.EngineHangs({Joined(0), Left(1, 0, kSecond), Joined(2)}, 600 * kSecond));
+  const Records done = {Left(0, 0, kSecondNs), Left(1, 0, kSecondNs), Left(2, 0, 2 * kSecondNs)};
+  CHECK(!watch.EngineHangs(done, 11 * kSecondNs));
+  CHECK(watch.EngineHangs(done, 13 * kSecondNs));
+  const Records failed = {Joined(0), Left(1, 3, kSecondNs), Joined(2)};
+  CHECK(!watch.EngineHangs(failed, 10 * kSecondNs));
+  CHECK(watch.EngineHangs(failed, 12 * kSecondNs));
+  CHECK(!watch.EngineHangs({Joined(0), Left(1, 0, kSecondNs), Joined(2)}, 600 * kSecondNs));
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "base/text.h"
 #include "tests/launcher/process_test.h"
+#include "tests/support/json.h"
 
 namespace dtrun::testing {
 namespace {
@@ -31,7 +31,7 @@ struct ReportTest : DtrunTest {
     CAPTURE(result.err);
     CHECK(result.exit_code == expected_code);
     CHECK(temp.Entries() == Words{"report.json"});
-    const json report = json::parse(std::ifstream(file));
+    const json report = ReadJson(file);
     CHECK(report["exit_code"] == expected_code);
     return report;
   }
@@ -53,7 +53,7 @@ TEST_CASE("the report of a successful job has no culprit") {
   CHECK(report["reason"] == "");
   CHECK(report["command"] == json{"sh", "-c", "exit 0"});
   CHECK(report["np"] == 2);
-  CHECK(report["hosts"] == json::parse(R"([{"name": "localhost", "slots": 2}])"));
+  CHECK(report["hosts"] == ParseJson(R"([{"name": "localhost", "slots": 2}])"));
   CHECK(IsTime(report["started"]));
   CHECK(report["seconds"] > 0);
   CHECK(report["culprit"] == nullptr);

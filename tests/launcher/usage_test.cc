@@ -5,10 +5,10 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "tests/launcher/process_test.h"
 #include "tests/support/completed_line.h"
+#include "tests/support/json.h"
 
 namespace dtrun::testing {
 namespace {
@@ -220,13 +220,13 @@ TEST_CASE("--dry-run writes its plan as JSON to a file or to stdout") {
   Words to_file = {"--dry-run", "--json", file};
   Words to_stdout = {"--dry-run", "--json", "-"};
   for (Words* words : {&to_file, &to_stdout}) words->insert(words->end(), line.begin(), line.end());
-  const auto plan = nlohmann::json::parse(test.Run(to_stdout).out);
+  const auto plan = ParseJson(test.Run(to_stdout).out);
   CHECK(plan["command"].back() == "+a 'b'");
   CHECK(plan["ranks"][0]["host"] == "localhost");
   CHECK(plan["ranks"][0].contains("cpus"));
   CHECK(plan["ranks"][1] == nlohmann::json({{"rank", 1}, {"local_rank", 0}, {"host", "h2"}}));
   CHECK(test.Run(to_file).exit_code == 0);
-  CHECK(nlohmann::json::parse(std::ifstream(file))["ranks"] == plan["ranks"]);
+  CHECK(ReadJson(file)["ranks"] == plan["ranks"]);
   CheckOneLine(test.Run({"--dry-run", "--json", "/no/such/folder/x", "-np", "1", "true"}), 73);
 }
 

@@ -1,10 +1,12 @@
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 
 #include "models/programs/synthetic_run.h"
+#include "tests/support/json.h"
 
 namespace dtrun::models {
 namespace {
+
+using testing::ParseJson;
 
 SyntheticOptions ParseSynthetic(const std::vector<const char*>& words, std::string& error) {
   std::vector<const char*> argv = {"synthetic_benchmark"};
@@ -24,7 +26,7 @@ TEST_CASE("rates are the mean and 1.96 standard deviations of the iterations") {
 TEST_CASE("the summary has the images per second of a rank and of all ranks") {
   const SyntheticResult result{"resnet50", 2, 1, 32, 25557032, {18, 22}};
   CHECK(SummaryOf(result) == "Img/sec per rank: 10.0 +-2.0\nTotal img/sec on 2 ranks: 20.0 +-3.9");
-  const nlohmann::json json = nlohmann::json::parse(ToJson(result));
+  const nlohmann::json json = ParseJson(ToJson(result));
   CHECK(json["model"] == "resnet50");
   CHECK(json["ranks"] == 2);
   CHECK(json["batch_size"] == 32);

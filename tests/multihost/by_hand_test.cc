@@ -5,13 +5,13 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/models/idx_files.h"
 #include "tests/multihost/rig.h"
+#include "tests/support/json.h"
 
 namespace {
 
@@ -92,7 +92,7 @@ TEST_CASE("dtrun without MPI on any host trains as Open MPI does") {
         file));
     CAPTURE(options, result.out, result.err);
     REQUIRE(result.exit_code == 0);
-    return nlohmann::json::parse(std::ifstream(file)).at("steps");
+    return ReadJson(file).at("steps");
   };
   const nlohmann::json expected = losses("--launcher mpirun");
   REQUIRE(expected.size() == 20);
@@ -144,7 +144,7 @@ TEST_CASE("ranks that others start on two hosts train as under mpirun") {
     const CommandResult result = Run(ScriptOnHosts(script));
     CAPTURE(script, result.out, result.err);
     REQUIRE(result.exit_code == 0);
-    return nlohmann::json::parse(std::ifstream(file)).at("steps");
+    return ReadJson(file).at("steps");
   };
   const nlohmann::json expected =
       losses("exec launcher/dtrun --tag none --transport mpi -H h1:1,h2:1 " + train);

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <string>
@@ -19,6 +18,8 @@
 #include <vector>
 
 #include "tests/multihost/rig.h"
+#include "tests/support/json.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -87,7 +88,7 @@ TEST_CASE("the timeline has both processes of a rank that was killed on another 
       Run(Command{.argv = {"/usr/bin/python3", "tests/support/check_trace.py", path}});
   CAPTURE(found.out, found.err);
   REQUIRE(found.exit_code == 0);
-  const auto timeline = nlohmann::json::parse(std::ifstream(path));
+  const auto timeline = ReadJson(path);
   std::filesystem::remove(path);
   std::map<int, std::set<int>> epochs, processes;  // by rank
   for (const auto& rank : timeline["otherData"]["ranks"]) {
@@ -252,8 +253,7 @@ TEST_CASE("a training of mpirun that loses ranks of two hosts has the digest of 
     const CommandResult result = Run(OnHosts(words));
     CAPTURE(result.out, result.err);
     REQUIRE(result.exit_code == 0);
-    const std::string digest =
-        nlohmann::json::parse(std::ifstream(folder.path() + "/result")).at("parameter_digest");
+    const std::string digest = ReadJson(folder.path() + "/result").at("parameter_digest");
     return std::pair(digest, result.err);
   };
   const auto calm = train({});
@@ -465,7 +465,7 @@ TEST_CASE("a storm of lost ranks, lost hosts and new hosts changes no bit of the
   CHECK(calm.out.find("digest") != std::string::npos);
   CHECK(result.exit_code == 0);
   CHECK(result.out == calm.out);
-  PrintRecoveries(nlohmann::json::parse(std::ifstream(report), nullptr, false));
+  PrintRecoveries(base::ParseJsonOrDiscard(ReadText(report)));
   std::filesystem::remove(report);
 }
 

@@ -11,7 +11,7 @@ namespace {
 using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
-const std::string kJob = "$PWD/launcher/dtrun --launcher ssh --tag none -H h1:1,h2:1 ";
+const std::string kSshJob = "$PWD/launcher/dtrun --launcher ssh --tag none -H h1:1,h2:1 ";
 
 // No host has Open MPI, and h1 has no mpirun.
 const std::string kWithoutMpi =
@@ -58,7 +58,7 @@ TEST_CASE("a rank that fails under ssh ends the job with its exit code or signal
           {"h2", "kill -SEGV $$", 139, "dtrun: rank 1 on h2 was killed by SIGSEGV\n"},
       }));
   const CommandResult result = Run(ScriptOnHosts(
-      "exec " + kJob + "sh -c '[ $(hostname) = " + host + " ] && { sleep 0.5; " + end +
+      "exec " + kSshJob + "sh -c '[ $(hostname) = " + host + " ] && { sleep 0.5; " + end +
       "; }; trap \"\" TERM; sleep 600 & wait; wait'"));
   CAPTURE(host, end);
   CHECK(result.exit_code == code);
@@ -71,7 +71,7 @@ TEST_CASE("ending dtrun or dtrun_local under ssh leaves no process and no file o
       "kill -KILL $!", "kill -INT $!", "kill -TERM $!", "pkill -KILL -P $! dtrun_local",
       "ssh h2 pkill -KILL dtrun_local");
   const CommandResult result = Run(ScriptOnHosts(
-      kJob +
+      kSshJob +
       "bash -c 'echo up; exec -a sleep-of-job sleep 600' >/run/out & "
       "until [ \"$(grep -c up /run/out)\" = 2 ]; do sleep 0.05; done; " +
       how +
@@ -94,7 +94,7 @@ TEST_CASE("a lost host, connection or dtrun_local ends a job under ssh and is na
        "dtrun: rank 0 on h1 was killed by SIGTERM\n"},
   }));
   Command command = ScriptOnHosts(
-      kJob +
+      kSshJob +
       "--host-timeout 4 bash -c 'echo up; exec -a sleep-of-job sleep 600' >/run/out & "
       "until [ \"$(grep -c up /run/out)\" = 2 ]; do sleep 0.05; done; " +
       fault + "; wait $!");
@@ -109,7 +109,7 @@ TEST_CASE("a lost host, connection or dtrun_local ends a job under ssh and is na
 TEST_CASE("under ssh no command line on any host contains the value of a variable") {
   if (Skipped()) return;
   const std::string script =
-      kJob +
+      kSshJob +
       "-x MY_TOKEN sh -c 'echo up; exec sleep 600' >/run/out & "
       "until [ \"$(grep -c up /run/out)\" = 2 ]; do sleep 0.05; done; "
       "for h in h1 h2; do ssh $h 'ps -e -o args'; done; kill $!; wait $!; true";

@@ -4,10 +4,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/multihost/rig.h"
+#include "tests/support/json.h"
 
 namespace {
 
@@ -21,7 +21,7 @@ json Validated(const std::string& path, std::string* found) {
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   *found = result.out;
-  return json::parse(std::ifstream(path));
+  return ReadJson(path);
 }
 
 void CheckClocks(const json& document) {

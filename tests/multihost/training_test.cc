@@ -5,11 +5,11 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/models/idx_files.h"
 #include "tests/multihost/rig.h"
+#include "tests/support/json.h"
 
 namespace dtrun::testing {
 namespace {
@@ -47,7 +47,7 @@ nlohmann::json Losses(
        file}));
   CAPTURE(hosts, result.out, result.err);
   REQUIRE(result.exit_code == 0);
-  return nlohmann::json::parse(std::ifstream(file)).at("steps");
+  return ReadJson(file).at("steps");
 }
 
 TEST_CASE("training over equal and unequal hosts has the losses of one host") {

@@ -93,9 +93,9 @@ class SimulatedWire : public Wire {
 };
 
 // A rank that forms its communicator anew as long as the communicator has a lost rank.
-class Rank {
+class FakeRank {
  public:
-  Rank(Network& network, int rank, int size) : rank_(rank) {
+  FakeRank(Network& network, int rank, int size) : rank_(rank) {
     auto wire = std::make_unique<SimulatedWire>(network, rank);
     wire_ = wire.get();
     endpoint_ = std::make_shared<Endpoint>(std::move(wire), size);
@@ -165,15 +165,15 @@ std::string RunSchedule(unsigned seed) {
   const int size = 2 + draw(6);
   int deaths = 1 + draw(size - 1);
   Network network(size);
-  std::vector<std::unique_ptr<Rank>> ranks;
-  for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<Rank>(network, r, size));
+  std::vector<std::unique_ptr<FakeRank>> ranks;
+  for (int r = 0; r < size; ++r) ranks.push_back(std::make_unique<FakeRank>(network, r, size));
   std::set<int> dead;
   std::map<uint64_t, std::vector<int>> joined;
   const auto settled = [&] {
     if (deaths > 0) return false;
     for (int r = 0; r < size; ++r) {
       if (dead.count(r) != 0) continue;
-      const Rank& rank = *ranks[static_cast<size_t>(r)];
+      const FakeRank& rank = *ranks[static_cast<size_t>(r)];
       if (rank.busy() || rank.ranks().size() != static_cast<size_t>(size) - dead.size())
         return false;
     }
@@ -183,7 +183,7 @@ std::string RunSchedule(unsigned seed) {
     if (step == 200'000) return "the ranks do not come to an end";
     const int r = draw(size), other = draw(size);
     if (dead.count(r) != 0 || r == other) continue;
-    Rank& rank = *ranks[static_cast<size_t>(r)];
+    FakeRank& rank = *ranks[static_cast<size_t>(r)];
     switch (draw(8)) {
       case 0:
         if (deaths == 0 || draw(30) != 0) break;

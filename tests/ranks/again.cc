@@ -8,7 +8,9 @@
 
 #include <cstdio>
 
-int main() {
+namespace programs::again {
+
+int Main(int, char**) {
   for (int time = 1; time <= 3; ++time) {
     try {
       dtrun::Context job = dtrun::Init();
@@ -26,3 +28,5 @@ int main() {
   }
   return 0;
 }
+
+}  // namespace programs::again

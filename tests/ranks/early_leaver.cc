@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-namespace {
+namespace programs::early_leaver {
 
 using dtrun::Buffer;
 using dtrun::Communicator;
@@ -63,6 +63,6 @@ int Run(const std::string& what) {
   return LeaveOrWait(job, waits.at(what));
 }
 
-}  // namespace
+int Main(int, char** argv) { return Run(argv[1]); }
 
-int main(int, char** argv) { return Run(argv[1]); }
+}  // namespace programs::early_leaver

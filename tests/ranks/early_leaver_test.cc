@@ -2,10 +2,10 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/ranks/dtrun_job.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 
@@ -14,6 +14,7 @@ namespace {
 using Catch::Contains;
 using dtrun::testing::CommandResult;
 using dtrun::testing::CountOf;
+using dtrun::testing::ReadJson;
 using dtrun::testing::RunJob;
 
 // The time limits are longer than a test may take, so no test passes by waiting for them.
@@ -45,7 +46,7 @@ TEST_CASE("dtrun reports a rank that called Shutdown too early as the culprit") 
       {"-np", "3", "--report-json", file, "tests/ranks/early_leaver",
        GENERATE("duplicate", "message")});
   CAPTURE(result.err);
-  CHECK(nlohmann::json::parse(std::ifstream(file))["culprit"]["rank"] == 1);
+  CHECK(ReadJson(file)["culprit"]["rank"] == 1);
 }
 
 TEST_CASE("no message waits for a rank that has called Shutdown") {

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::elastic {
 
 constexpr uint64_t kExamples = 400, kBatch = 8, kWeights = 1000;
 
@@ -79,9 +79,7 @@ class Training {
   std::vector<float> weights_, gradient_, used_;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   if (argc < 3) return 2;
   const uint64_t steps = std::strtoull(argv[1], nullptr, 10);
   const std::string folder = argv[2];
@@ -108,3 +106,5 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+}  // namespace programs::elastic

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::elastic_sharded {
 
 constexpr uint64_t kBatch = 4;
 
@@ -75,9 +75,7 @@ uint64_t Digest(uint64_t digest, const dtrun::Buffer& buffer) {
   return digest;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   if (argc < 3) return 2;
   const uint64_t steps = std::strtoull(argv[1], nullptr, 10);
   const std::string folder = argv[2];
@@ -127,3 +125,5 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+}  // namespace programs::elastic_sharded

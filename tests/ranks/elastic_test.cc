@@ -7,7 +7,6 @@
 #include <chrono>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <set>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -24,6 +24,7 @@ namespace {
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::kDtrun;
+using dtrun::testing::ParseJson;
 using dtrun::testing::Run;
 using dtrun::testing::RunJob;
 using dtrun::testing::Subprocess;
@@ -105,7 +106,7 @@ TEST_CASE("a job that loses a rank to SIGKILL ends with the result of one that w
   CHECK(result.err.find("dtrun: rank " + std::to_string(rank) + " on ") == 0);
   CHECK(result.err.find("; the rank is started again (restart 1 of 5)\n") != std::string::npos);
   CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
-  const nlohmann::json report = nlohmann::json::parse(Read(folder.path() + "/report"));
+  const nlohmann::json report = ParseJson(Read(folder.path() + "/report"));
   REQUIRE(report.at("losses").size() == 1);
   CHECK(report.at("losses")[0].at("ranks") == nlohmann::json{rank});
   CHECK(report.at("losses")[0].at("recovery_s").is_number());
@@ -127,7 +128,7 @@ TEST_CASE("faults on purpose are made at their step, and every report says so") 
   CHECK(result.err.find("dtrun: --inject: kill rank 1 at step 50\n") != std::string::npos);
   CHECK(result.err.find("dtrun: rank 1 on ") != std::string::npos);
   CHECK(result.err.find("dtrun: 3 faults were made on purpose (--inject)\n") != std::string::npos);
-  const nlohmann::json report = nlohmann::json::parse(Read(folder.path() + "/report"));
+  const nlohmann::json report = ParseJson(Read(folder.path() + "/report"));
   CHECK(report.at("injected").size() == 3);
   CHECK(report.at("losses").size() == 1);
 }
@@ -147,7 +148,7 @@ TEST_CASE("the timeline of a job with a lost rank has all processes of each rank
       Run(Command{.argv = {"/usr/bin/python3", "tests/support/check_trace.py", path}});
   CAPTURE(found.out, found.err);
   REQUIRE(found.exit_code == 0);
-  const auto timeline = nlohmann::json::parse(Read(path));
+  const auto timeline = ParseJson(Read(path));
   std::set<std::pair<int, int>> epochs;  // each rank's
   std::map<int, std::set<int>> processes;
   for (const auto& rank : timeline["otherData"]["ranks"]) {
@@ -253,9 +254,12 @@ TEST_CASE("the state of a sharded optimizer survives lost ranks, at most one ste
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   CHECK(result.out == UndisturbedShards());
-  const bool at_once = result.err.find(" goes on from step 40\n") != std::string::npos ||
-                       result.err.find(" goes on from step 39\n") != std::string::npos;
-  CHECK(at_once == (faults.find("at step 40") != std::string::npos));
+  // On a busy machine, a rank may take further steps before the signal reaches it.
+  const int killed_at = std::stoi(faults.substr(faults.find(" at step ") + 9));
+  const std::string said = " goes on from step ";
+  const size_t first = result.err.find(said);
+  REQUIRE(first != std::string::npos);
+  CHECK(std::stoi(result.err.substr(first + said.size())) >= killed_at - 1);
 }
 
 TEST_CASE("the shares of lost ranks are dealt to the ranks that are left") {
@@ -382,7 +386,7 @@ TEST_CASE("a job of mpirun that loses a rank starts again at its last step or th
   CHECK(result.err.find("dtrun: rank " + std::to_string(rank) + " on ") == 0);
   CHECK(result.err.find("; the job is started again (restart 1 of 5)\n") != std::string::npos);
   CHECK(result.err.find("dtrun: all 4 ranks go on, ") != std::string::npos);
-  const nlohmann::json report = nlohmann::json::parse(Read(folder.path() + "/report"));
+  const nlohmann::json report = ParseJson(Read(folder.path() + "/report"));
   REQUIRE(report.at("losses").size() == 1);
   CHECK(report.at("losses")[0].at("ranks") == nlohmann::json{rank});
   CHECK(report.at("losses")[0].at("recovery_s").is_number());

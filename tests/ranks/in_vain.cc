@@ -12,7 +12,7 @@
 #include <exception>
 #include <string>
 
-namespace {
+namespace programs::in_vain {
 
 void WaitInVain(dtrun::Communicator& world, const std::string& what) {
   float data[4] = {};
@@ -30,9 +30,7 @@ void WaitInVain(dtrun::Communicator& world, const std::string& what) {
   world.AllReduce(dtrun::Buffer(data, 4));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   dtrun::Context job = dtrun::Init();
   try {
@@ -45,3 +43,5 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+}  // namespace programs::in_vain

@@ -2,11 +2,11 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 
@@ -16,6 +16,7 @@ using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::CountOf;
 using dtrun::testing::kDtrun;
+using dtrun::testing::ReadJson;
 using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 using nlohmann::json;
@@ -65,7 +66,7 @@ TEST_CASE("after a rank was killed dtrun reports the last collective of every ra
       result.err,
       Catch::StartsWith("dtrun: rank 1 on localhost was killed by SIGKILL\n") &&
           Catch::EndsWith("dtrun:   ranks 0 and 2 were ended because of it\ndtrun: " + kBehind));
-  const json records = json::parse(std::ifstream(file));
+  const json records = ReadJson(file);
   REQUIRE(records.size() == 3);
   CHECK(records[0]["operations"].back()["state"] == "started");
   CHECK(records[0]["operations"].back()["kind"] == "all_reduce");

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace programs::misbehave {
 
 using dtrun::Buffer;
 using dtrun::Communicator;
@@ -143,9 +143,7 @@ int Run(const std::string& what) {
   return what == "refuse" ? 66 : 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   if (argc > 2 && argv[2] == std::string("uncaught")) {
     dtrun::Context job = dtrun::Init();
     kCases.at(argv[1])(job.world());
@@ -157,3 +155,5 @@ int main(int argc, char** argv) {
     return 2;
   }
 }
+
+}  // namespace programs::misbehave

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::named {
 
 using dtrun::Buffer;
 using dtrun::NamedOptions;
@@ -172,9 +172,7 @@ void Join(dtrun::Context& job, NamedQueue& queue) {
   Expect(job, join.LastJoined() == job.size() - 1, "the last to join");
 }
 
-}  // namespace
-
-int main() {
+int Main(int, char**) {
   dtrun::Context job = dtrun::Init();
   {
     NamedQueue queue(job.world());
@@ -191,3 +189,5 @@ int main() {
   job.Shutdown();
   return wrong == 0 ? 0 : 1;
 }
+
+}  // namespace programs::named

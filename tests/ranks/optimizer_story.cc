@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::optimizer_story {
 
 using dtrun::Buffer;
 using dtrun::Communicator;
@@ -147,9 +147,7 @@ void Leaves(Communicator& world, Model& model, DistributedOptions options) {
   optimizer.Join();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   const std::map<std::string, std::function<void(Communicator&, Model&, DistributedOptions)>>
       stories = {{"uneven", Uneven},
                  {"frozen", Frozen},
@@ -172,4 +170,7 @@ int main(int argc, char** argv) {
     if (error.code() != dtrun::ErrorCode::kMismatch) return 1;
   }
   job.Shutdown();
+  return 0;
 }
+
+}  // namespace programs::optimizer_story

@@ -4,19 +4,21 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace {
 
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
+using dtrun::testing::ParseJson;
+using dtrun::testing::ReadJson;
 using dtrun::testing::Run;
 using dtrun::testing::RunJob;
 using dtrun::testing::TemporaryFolder;
@@ -214,7 +216,7 @@ TEST_CASE("an uncaught error is the last output of its rank in the report") {
       RunJob({"-np", "2", "--report-json", file, "tests/ranks/misbehave", "count", "uncaught"});
   CAPTURE(result.err);
   CHECK(result.err.find("Process received signal") == std::string::npos);
-  const auto culprit = nlohmann::json::parse(std::ifstream(file))["culprit"];
+  const auto culprit = ReadJson(file)["culprit"];
   CHECK(culprit["signal_name"] == "SIGABRT");
   const std::vector<std::string> lines = culprit["last_lines"];
   REQUIRE(lines.size() == 2);
@@ -275,7 +277,7 @@ TEST_CASE("a stopped rank is the culprit and not the rank that gave up on it") {
   CHECK(result.exit_code == 76);
   std::stringstream report;
   report << std::ifstream(temp.path() + "/report").rdbuf();
-  const auto culprit = nlohmann::json::parse(report.str()).at("culprit");
+  const auto culprit = ParseJson(report.str()).at("culprit");
   CHECK(culprit.at("rank") == stopped);
 }
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::saver {
 
 struct Settings {
   explicit Settings(const std::vector<std::string>& words) {
@@ -130,9 +130,7 @@ class Trainer {
   bool good_ = true;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   constexpr int kNotWritten = 73;
   if (argc < 2) return 2;
   const Settings settings(std::vector<std::string>(argv + 2, argv + argc));
@@ -149,3 +147,5 @@ int main(int argc, char** argv) {
   job.Shutdown();
   return code;
 }
+
+}  // namespace programs::saver

@@ -31,7 +31,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::serving {
 
 using dtrun::Buffer;
 using dtrun::NamedTensor;
@@ -161,9 +161,7 @@ struct Program {
   }
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   try {
     Program program;
     program.options.steps = static_cast<uint64_t>(std::atoi(argv[1]));
@@ -175,3 +173,5 @@ int main(int argc, char** argv) {
     return 10 + static_cast<int>(error.code());
   }
 }
+
+}  // namespace programs::serving

@@ -34,7 +34,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::serving_strategy {
 
 using dtrun::Buffer;
 
@@ -185,9 +185,7 @@ struct Loop {
   }
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   try {
     Loop loop;
     loop.what = argc > 1 ? argv[1] : "train";
@@ -198,3 +196,5 @@ int main(int argc, char** argv) {
     return 10 + static_cast<int>(error.code());
   }
 }
+
+}  // namespace programs::serving_strategy

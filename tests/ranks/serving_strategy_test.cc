@@ -17,8 +17,14 @@ using dtrun::testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
 CommandResult Loop(const Words& program, const std::string& servers = "1") {
-  Words words = {"--launcher", "local", "-np", servers == "1" ? "3" : "4",
-                 "--ps",       servers, "tests/ranks/serving_strategy"};
+  Words words = {
+      "--launcher",
+      "local",
+      "-np",
+      servers == "1" ? "3" : "4",
+      "--ps",
+      servers,
+      "tests/ranks/serving_strategy"};
   words.insert(words.end(), program.begin(), program.end());
   return RunJob(words);
 }

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <fstream>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -17,6 +17,7 @@ namespace {
 using Catch::Contains;
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
+using dtrun::testing::ReadJson;
 using dtrun::testing::Run;
 using dtrun::testing::RunJob;
 using dtrun::testing::TemporaryFolder;
@@ -53,7 +54,7 @@ TEST_CASE("a killed worker does not end the job") {
   CHECK_THAT(result.out, Contains("updates 2000, lost 1\n"));
   CHECK_THAT(result.err, Contains("rank 3 on localhost, a worker, is lost; its step "));
   CHECK_THAT(result.err, Contains(" is handed out again; "));
-  const auto told = nlohmann::json::parse(std::ifstream(report));
+  const auto told = ReadJson(report);
   CHECK(told["exit_code"] == 0);
   CHECK(told["ranks"][3]["signal_name"] == "SIGKILL");
 }

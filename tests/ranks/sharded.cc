@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::sharded {
 
 class Momentum : public dtrun::SliceableOptimizer {
  public:
@@ -108,9 +108,7 @@ std::vector<float> TrainAlone(int size) {
   return alone.Values();
 }
 
-}  // namespace
-
-int main() {
+int Main(int, char**) {
   dtrun::Context job = dtrun::Init();
   const bool shared = job.world().backend() != "mpi";
   const std::vector<float> expected = TrainAlone(job.size());
@@ -124,3 +122,5 @@ int main() {
   job.Shutdown();
   return wrong == 0 ? 0 : 1;
 }
+
+}  // namespace programs::sharded

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -41,7 +41,7 @@ TEST_CASE("the report has the step statistics of every rank and --verbose prints
       std::regex("dtrun: rank 0: 12 steps of [0-9.]+ ms: [0-9.]+ ms of computing, [0-9.]+ ms of "
                  "exposed communication \\([0-9.]+ ms of waiting for late ranks\\); "
                  "12[0-9.]+ kB in 1 bucket a step\n")));
-  const json report = json::parse(std::ifstream(folder.path() + "/report"));
+  const json report = ReadJson(folder.path() + "/report");
   REQUIRE(report["ranks"].size() == std::stoul(ranks));
   for (const json& rank : report["ranks"]) {
     const json& steps = rank["steps"];
@@ -63,13 +63,13 @@ TEST_CASE("a failed job reports its steps and a program without dtrun reports no
   CHECK(
       RunJob({"-np", "2", "--report-json", file, "tests/ranks/steps", "5", "kill"}).exit_code ==
       128 + 9);
-  json report = json::parse(std::ifstream(file));
+  json report = ReadJson(file);
   CHECK(report["ranks"][0]["steps"]["steps"] == 5);
   CHECK(report["ranks"][1]["steps"]["steps"] == 5);
   const CommandResult other = RunJob({"-np", "1", "--verbose", "--report-json", file, "true"});
   CHECK(other.exit_code == 0);
   CHECK_THAT(other.err, !Contains("steps of"));
-  report = json::parse(std::ifstream(file));
+  report = ReadJson(file);
   CHECK(report["ranks"][0]["steps"] == nullptr);
 }
 

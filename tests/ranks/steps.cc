@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::steps {
 
 void ShareTensors(dtrun::Context& job, const std::string& way, const std::string& folder) {
   constexpr size_t kTensors = 20, kCount = 1000;
@@ -35,9 +35,7 @@ void ShareTensors(dtrun::Context& job, const std::string& way, const std::string
   checkpoints.Load(tensors);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 10;
   const std::string end = argc > 2 ? argv[2] : "";
   dtrun::Context job = dtrun::Init();
@@ -71,3 +69,5 @@ int main(int argc, char** argv) {
   job.Shutdown();
   return 0;
 }
+
+}  // namespace programs::steps

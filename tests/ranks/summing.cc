@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-int main(int argc, char** argv) {
+namespace programs::summing {
+
+int Main(int argc, char** argv) {
   dtrun::Context job = dtrun::Init();
   std::printf("%d\n", static_cast<int>(getpid()));
   std::fflush(stdout);
@@ -25,3 +27,5 @@ int main(int argc, char** argv) {
   job.Shutdown();
   return 0;
 }
+
+}  // namespace programs::summing

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace programs::survivor {
 
 void Print(const std::string& text) {
   timespec now = {};
@@ -45,9 +45,7 @@ class Reduction {
   std::vector<float> values_;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   dtrun::Context job = dtrun::Init();
   const bool large = argc > 1 && argv[1] == std::string("during");
   Reduction reduction(large);
@@ -78,3 +76,5 @@ int main(int argc, char** argv) {
   job.Shutdown();
   return 0;
 }
+
+}  // namespace programs::survivor

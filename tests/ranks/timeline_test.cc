@@ -4,12 +4,12 @@
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -52,7 +52,7 @@ TEST_CASE("dtrun --timeline records all ranks of a job from start to end") {
     CHECK_THAT(found, Contains(pid + " i " + kOddName + " 10\n"));
     CHECK_THAT(found, Contains(pid + " X \"ranks arrive\" "));
   }
-  const json document = json::parse(std::ifstream(path));
+  const json document = ReadJson(path);
   const json& other = document["otherData"];
   CHECK(other["command"] == json{"tests/ranks/steps", "10"});
   CHECK(other["exit_code"] == 0);
@@ -85,7 +85,7 @@ TEST_CASE("a start that broadcasts or loads many tensors takes two rows of colle
   CAPTURE(result.err);
   REQUIRE(result.exit_code == 0);
   const std::string found = Validated(path);
-  const json timeline = json::parse(std::ifstream(path));
+  const json timeline = ReadJson(path);
   for (int rank : {0, 1}) {
     CAPTURE(way, rank, found);
     const int at_least = 20;
@@ -113,7 +113,7 @@ TEST_CASE("each named tensor has a row with the agreement of the ranks and the m
   CHECK_THAT(found, Contains("1 X \"x (ranks 1 and 3)\" 1\n"));
   int agreements = 0, failed = 0;
   std::map<std::pair<int, int>, std::string> rows;
-  const json document = json::parse(std::ifstream(path));
+  const json document = ReadJson(path);
   for (const json& event : document["traceEvents"]) {
     const std::pair<int, int> row(event["pid"], event["tid"]);
     if (event["name"] == "thread_name") rows[row] = event["args"]["name"];
@@ -140,7 +140,7 @@ TEST_CASE("the timeline of a failed job contains finished and unfinished operati
   CHECK_THAT(found, Contains("0 X \"all_reduce\" 6\n"));
   // dtrun ended rank 0 in the operation, or the operation failed because rank 1 was gone.
   int undone = 0;
-  const json document = json::parse(std::ifstream(path));
+  const json document = ReadJson(path);
   for (const json& event : document["traceEvents"]) {
     if (event["ph"] != "X" || event["name"] != "all_reduce") continue;
     undone += event["args"].contains("unfinished") || event["args"].contains("failed") ? 1 : 0;

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <vector>
 
-int main(int argc, char**) {
+namespace programs::uneven {
+
+int Main(int argc, char**) {
   dtrun::Context job = dtrun::Init();
   std::vector<float> gradient(1000);
   dtrun::GradientReducer reducer(job.world(), {{"w", {gradient.data(), gradient.size()}}});
@@ -27,3 +29,5 @@ int main(int argc, char**) {
   job.Shutdown();
   return 0;
 }
+
+}  // namespace programs::uneven

@@ -28,7 +28,7 @@ class Momentum : public Moments<T> {
   std::optional<MomentumRule> momentum_rule() const override {
     return tells_ ? std::optional(rule_) : std::nullopt;
   }
-  void StepSlice(const ParameterSlice& slice) override {
+  void StepSlice(const dtrun::ParameterSlice& slice) override {
     ++slices;
     const auto* gradient = static_cast<const float*>(slice.gradient);
     auto* value = static_cast<float*>(slice.value);

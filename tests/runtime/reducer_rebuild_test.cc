@@ -98,15 +98,15 @@ TEST_CASE("unmarked gradients come last") {
 
 // A model with gradients in the reducer's block (placed) or in their own memory (packed). In a
 // mixed model, odd gradients are packed.
-struct Model {
+struct PlacedModel {
   std::vector<std::vector<float>> own;
   std::vector<Gradient> gradients;
 };
 
 enum class Memory { kPlaced, kPacked, kMixed };
 
-Model MakeModel(Memory memory) {
-  Model model;
+PlacedModel MakeModel(Memory memory) {
+  PlacedModel model;
   const std::vector<size_t> counts = {5, 262'144, 700, 1, 90, 262'145, 33, 1000, 64, 2};
   for (const size_t count : counts) model.own.emplace_back(count);
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -136,7 +136,7 @@ void Fill(const Buffer& gradient, uint32_t& state) {
 
 // The results of three steps on one rank. Odd ranks do not use gradient 4.
 std::vector<float> Train(ops::Communicator& comm, Memory memory, bool rebuild) {
-  Model model = MakeModel(memory);
+  PlacedModel model = MakeModel(memory);
   ReducerSettings settings{ReduceOp::kAverage, 1024};
   settings.first_bucket_bytes = 128;
   settings.rebuild = rebuild;
@@ -183,7 +183,7 @@ TEST_CASE("results have the same bits with and without rebuild in any order of m
 TEST_CASE("all ranks rebuild the same buckets also if only some ranks have packed gradients") {
   std::vector<std::vector<runtime::Bucket>> buckets(3);
   CHECK(RunShm(3, [&](ops::Communicator& comm) {
-          Model model = MakeModel(comm.rank() == 1 ? Memory::kPlaced : Memory::kPacked);
+          PlacedModel model = MakeModel(comm.rank() == 1 ? Memory::kPlaced : Memory::kPacked);
           GradientReducer reducer(comm, model.gradients, {ReduceOp::kSum, 1024});
           const auto before = reducer.plan().buckets;
           for (const size_t i : OrderOf(comm.rank(), model.gradients.size())) reducer.MarkReady(i);

@@ -4,10 +4,10 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "tests/support/json.h"
 #include "tests/support/python.h"
 
 namespace dtrun::testing {
@@ -47,7 +47,7 @@ TEST_CASE("files of dtrun and of the safetensors library can be read by each oth
   const CommandResult result = RunPython({"tests/runtime/use_safetensors.py", folder.path()});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
-  const json found = json::parse(result.out);
+  const json found = ParseJson(result.out);
   CHECK(found["metadata"] == json{{"epoch", "3"}});
   CHECK(found["tensors"].size() == tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -57,7 +57,7 @@ TEST_CASE("files of dtrun and of the safetensors library can be read by each oth
     CHECK(found["tensors"][tensor.name] == json{type, tensor.shape, HexOf(tensor.buffer)});
   }
 
-  const TensorFile theirs = LoadTensors(folder.path() + "/theirs.safetensors");
+  const dtrun::TensorFile theirs = LoadTensors(folder.path() + "/theirs.safetensors");
   CHECK(theirs.metadata() == Metadata{{"format", "np"}});
   for (const NamedTensor& tensor : tensors) {
     CAPTURE(tensor.name);

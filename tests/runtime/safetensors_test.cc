@@ -58,7 +58,7 @@ TEST_CASE("a written file follows the format") {
   CHECK(std::memcmp(text.data() + 8 + length, numbers, 16) == 0);
   CHECK(folder.Entries() == std::vector<std::string>{"a.safetensors"});
 
-  const TensorFile read = LoadTensors(path);
+  const dtrun::TensorFile read = LoadTensors(path);
   REQUIRE(read.tensors().size() == 3);
   CHECK(read.metadata() == Metadata{{"note", "hi"}});
   const NamedTensor* b = read.Find("b");
@@ -79,7 +79,7 @@ TEST_CASE("all types are loaded with the saved bytes") {
     tensors.emplace_back(NameOf(dtype), Buffer(data.data(), 5, dtype));
   }
   SaveTensors(path, tensors);
-  const TensorFile read = LoadTensors(path);
+  const dtrun::TensorFile read = LoadTensors(path);
   for (const NamedTensor& tensor : tensors) {
     const NamedTensor* found = read.Find(tensor.name);
     REQUIRE(found != nullptr);

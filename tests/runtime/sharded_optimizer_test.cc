@@ -347,7 +347,7 @@ class Lars : public Moments<double> {
   using Moments::Moments;
   bool needs_norms() const override { return true; }
   void SetNorms(const std::vector<ParameterNorms>& norms) override { norms_ = norms; }
-  void StepSlice(const ParameterSlice& slice) override {
+  void StepSlice(const dtrun::ParameterSlice& slice) override {
     const ParameterNorms& norms = norms_[slice.parameter];
     const double rate = norms.gradient > 0 ? 0.1 * norms.value / norms.gradient : 0.1;
     for (uint64_t k = 0; k < slice.count; ++k)
@@ -749,16 +749,16 @@ TEST_CASE("a step without a backward pass is refused after an earlier step had m
         }) == Nothing(2));
 }
 
-class Failing : public Moments<float> {
+class FailingMoments : public Moments<float> {
  public:
   using Moments::Moments;
-  void StepSlice(const ParameterSlice&) override { throw std::runtime_error("no rate"); }
+  void StepSlice(const dtrun::ParameterSlice&) override { throw std::runtime_error("no rate"); }
 };
 
 TEST_CASE("an update that throws on one rank does not stop the step of the others") {
   const Texts texts = OnRanks(3, Backend::kShm, [](Communicator& world) {
     Moments<float> good({1000});
-    Failing bad({1000});
+    FailingMoments bad({1000});
     Optimizer& inner = world.rank() == 1 ? static_cast<Optimizer&>(bad) : good;
     ShardedOptimizer optimizer(world, inner);
     optimizer.Step();

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "ops/shm/shm_communicator.h"
 #include "runtime/reducer/bucketed_reducer.h"
 #include "runtime/timeline/job_timeline.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/thread_ranks.h"
 
@@ -52,7 +52,7 @@ Texts OnTimelineRanks(int size, const std::function<void(TimelineRank)>& rank_ma
   });
 }
 
-std::string ErrorOf(const std::function<void()>& body) {
+std::string TimelineErrorOf(const std::function<void()>& body) {
   try {
     body();
     return "";
@@ -141,7 +141,7 @@ TEST_CASE("each of five successive timelines has only the work of its time") {
               TakeSteps(reducer, 1, i + 1);
               if (i == 4)
                 Expect(
-                    ErrorOf([&] { rank.Start(path(5)); })
+                    TimelineErrorOf([&] { rank.Start(path(5)); })
                             .find(
                                 "a timeline is already being written, "
                                 "to '" +
@@ -166,10 +166,11 @@ TEST_CASE("a file that rank 0 cannot write is an error on all ranks and another 
   const TemporaryFolder folder;
   const std::string good = folder.path() + "/good";
   REQUIRE(OnTimelineRanks(2, [&](TimelineRank rank) {
-            const std::string error = ErrorOf([&] { rank.Start(folder.path() + "/none/trace"); });
+            const std::string error =
+                TimelineErrorOf([&] { rank.Start(folder.path() + "/none/trace"); });
             Expect(error.find("/none/trace': No such file") != std::string::npos, error);
             Expect(
-                ErrorOf([&] { rank.timeline.Stop(); }) ==
+                TimelineErrorOf([&] { rank.timeline.Stop(); }) ==
                     "StopTimeline: no timeline is being written",
                 "none was started");
             rank.Start(good);

@@ -252,7 +252,7 @@ bool MakesView(const c10::FunctionSchema& schema) {
 }
 
 // Runs any operation that has no kernel below.
-void Compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
+void Compute(const c10::OperatorHandle& operation, ::torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = operation.schema();
   if (!MakesView(schema)) WaitForStreams();
   Twins twins;
@@ -317,10 +317,11 @@ void SimulateCuda() {
   static Guard* const guard = new Guard;
   static const c10::impl::DeviceGuardImplRegistrar registrar(DeviceType::CUDA, guard);
   c10::SetAllocator(DeviceType::CUDA, &allocator);
-  static torch::Library all(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  all.fallback(torch::CppFunction::makeFromBoxedFunction<&Compute>());
-  static torch::Library aten(
-      torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  static ::torch::Library all(
+      ::torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  all.fallback(::torch::CppFunction::makeFromBoxedFunction<&Compute>());
+  static ::torch::Library aten(
+      ::torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   aten.impl("empty.memory_format", &EmptyInFormat);
   aten.impl("empty_strided", &EmptyStrided);
   aten.impl("copy_", &Copy);

@@ -116,6 +116,7 @@ using Stories = std::map<std::string, std::function<void(Communicator&)>>;
 Stories LargeStories();   ///< large_stories.cc
 Stories MemoryStories();  ///< memory_stories.cc
 Stories ModelStories();   ///< model_stories.cc
+Stories GpuStories();  ///< gpu_stories.cc, only with the CUDA toolkit; simulates CUDA from here on
 
 /// Runs the stories that argv names. For each story, prints "<rank>: <story> ok" or the failed
 /// check. For a story that ends in an error of dtrun, prints "<rank>: <code>: <text>".

@@ -1,4 +1,4 @@
-// <dtrun/torch.h> with tensors on GPUs, in processes under dtrun. torch_gpu_ranks.cc has the
+// <dtrun/torch.h> with tensors on GPUs, in processes under dtrun. gpu_stories.cc has the
 // stories.
 
 #include <catch2/catch.hpp>

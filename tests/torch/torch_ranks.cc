@@ -943,7 +943,12 @@ const Stories kStories = {
 
 }  // namespace
 
+// The stories on the simulated GPU are another program, by its name: it starts with SimulateCuda.
 int main(int argc, char** argv) {
+#ifdef DTRUN_TESTS_WITH_GPU
+  if (std::string(argv[0]).ends_with("torch_gpu_ranks"))
+    return torch_stories::RunStories(argc, argv, torch_stories::GpuStories());
+#endif
   Stories all = kStories;
   all.merge(torch_stories::LargeStories());
   all.merge(torch_stories::MemoryStories());

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,12 +18,14 @@
 #include "models/layers/batch_norm.h"
 #include "models/layers/pooling.h"
 #include "models/networks/network.h"
+#include "tests/support/json.h"
 #include "tests/support/python.h"
 
 namespace dtrun::models {
 namespace {
 
 using nlohmann::json;
+using testing::ParseJson;
 using testing::TemporaryFolder;
 
 constexpr SequentialOptions kOptions = {.micro_batch = 4, .micro_batches = 4, .seed = 3};
@@ -120,7 +121,7 @@ Ran RunInOnnxRuntime(
       testing::RunPython({"tests/models/formats/run_onnx.py", onnx, in, sizes, out});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
-  return {json::parse(result.out), ReadFloats(out)};
+  return {ParseJson(result.out), ReadFloats(out)};
 }
 
 double LargestRelativeDifference(const std::vector<float>& a, const std::vector<float>& b) {

@@ -4,7 +4,6 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "tests/models/formats/brief_training.h"
 #include "tests/models/idx_files.h"
 #include "tests/models/image_step.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 
@@ -70,7 +70,7 @@ TEST_CASE("predict reports the network's accuracy on any number of ranks") {
     const CommandResult result = fixture.Run(np, {"--json", json, "--output", csv});
     INFO(result.err);
     REQUIRE(result.exit_code == 0);
-    const nlohmann::json told = nlohmann::json::parse(ReadText(json));
+    const nlohmann::json told = ReadJson(json);
     CHECK(told["ranks"] == np);
     CHECK(told["images"] == kImages);
     CHECK(told["accuracy"].get<double>() == fixture.accuracy);

@@ -9,12 +9,12 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "models/layers/batch_norm.h"
 #include "models/networks/network.h"
+#include "tests/support/json.h"
 #include "tests/support/python.h"
 #include "tests/support/text.h"
 
@@ -22,6 +22,8 @@ namespace dtrun::models {
 namespace {
 
 using nlohmann::json;
+using testing::ParseJson;
+using testing::ReadJson;
 using testing::ReadText;
 using testing::TemporaryFolder;
 
@@ -58,12 +60,12 @@ class Saved {
   const std::string& folder() const { return folder_.path(); }
   std::string structure() const { return folder() + "/model.json"; }
   std::string weights() const {
-    return folder() + "/" + json::parse(ReadText(structure()))["weights"].get<std::string>();
+    return folder() + "/" + ReadJson(structure())["weights"].get<std::string>();
   }
 
   template <typename Change>
   void ChangeStructure(const Change& change) const {
-    json root = json::parse(ReadText(structure()));
+    json root = ReadJson(structure());
     change(root);
     std::ofstream(structure()) << root;
   }
@@ -122,7 +124,7 @@ TEST_CASE("a single process loads a network with synchronized batch normalizatio
   Sequential model({4, 4, 2}, Layers(BatchNorm(), Dense(2)), {});
   SaveModel(model, folder.path());
   const std::string path = folder.path() + "/model.json";
-  json root = json::parse(ReadText(path));
+  json root = ReadJson(path);
   root["layers"][0]["settings"]["synchronized"] = true;
   std::ofstream(path) << root;
   CHECK(OutputsOf(*LoadModel(folder.path())) == OutputsOf(model));
@@ -163,7 +165,7 @@ TEST_CASE("the safetensors package reads the weights") {
   const auto result = testing::RunPython({"tests/models/formats/read_tensors.py", saved.weights()});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
-  const json tensors = json::parse(result.out);
+  const json tensors = ParseJson(result.out);
   const auto model = NewNetwork(1);
   REQUIRE(tensors.size() == model->parameters().size());
   CHECK(tensors["layer0.conv2d.kernel"][0] == "float32");

@@ -3,17 +3,18 @@
 #include <dtrun/error.h>
 
 #include <catch2/catch.hpp>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "models/formats/model/model_structure.h"
 #include "models/layers/registry.h"
 #include "models/networks/network.h"
+#include "tests/support/json.h"
 
 namespace dtrun::models {
 namespace {
 
 using nlohmann::json;
+using testing::ParseJson;
 
 ModelStructure Example() {
   return {{28, 28, 1}, ConfigsOf(NetworkC(10)), "weights-1.safetensors", {{"epoch", "8 \"ä\""}}};
@@ -21,7 +22,7 @@ ModelStructure Example() {
 
 // The error of the example's model.json after `change`, or "taken".
 std::string Refusal(const std::function<void(json&)>& change) {
-  json root = json::parse(ToJson(Example()));
+  json root = ParseJson(ToJson(Example()));
   change(root);
   try {
     ParseStructure(root.dump());

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "models/formats/tensorboard/events.h"
 #include "models/formats/tensorboard/summary_writer.h"
 #include "models/networks/network.h"
+#include "tests/support/json.h"
 #include "tests/support/python.h"
 #include "tests/support/text.h"
 
@@ -23,6 +23,7 @@ namespace dtrun::models {
 namespace {
 
 using nlohmann::json;
+using testing::ParseJson;
 using testing::ReadText;
 using testing::TemporaryFolder;
 
@@ -31,7 +32,7 @@ json Read(const std::string& folder) {
   const auto result = testing::RunPython({"tests/models/formats/read_events.py", folder});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
-  return json::parse(result.out);
+  return ParseJson(result.out);
 }
 
 TEST_CASE("Crc32c computes Castagnoli's checksum") {

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/models/idx_files.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {
@@ -38,8 +38,7 @@ class Program {
     INFO(result.err);
     REQUIRE(result.exit_code == 0);
     out = result.out;
-    std::ifstream stream(file);
-    return json::parse(std::string(std::istreambuf_iterator<char>(stream), {}));
+    return ReadJson(file);
   }
 
   std::string path(const std::string& name) const { return folder_ / name; }
@@ -354,8 +353,7 @@ TEST_CASE("gpu_cnn_perf compares step times with rates that it measures") {
            "--parameters", "1000", "--json", folder / "rows.json"}});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
-  std::ifstream stream(folder / "rows.json");
-  const json rows = json::parse(std::string(std::istreambuf_iterator<char>(stream), {}));
+  const json rows = ReadJson(folder / "rows.json");
   REQUIRE(rows.size() == 6);
   CHECK(rows[0]["copy_bytes_per_s"].get<double>() > 0);
   CHECK(rows[0]["matrix_operations_per_s_bf16"].get<double>() > 0);

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -17,6 +16,7 @@
 
 #include "tests/models/idx_files.h"
 #include "tests/support/completed_line.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 
@@ -61,7 +61,7 @@ class Trained {
     INFO(result.err);
     REQUIRE(result.exit_code == 0);
     out = result.out;
-    return nlohmann::json::parse(ReadText(file));
+    return ReadJson(file);
   }
 
   const std::string& folder() const { return folder_.path(); }
@@ -373,7 +373,7 @@ TEST_CASE("a saved model says what made it, and its weights do not depend on whe
   const Words options = {"--network", "mlp",    "--batch-size",  "16", "--epochs", "2", "--seed",
                          "5",         "--save", folder / "model"};
   const auto result = trained.Run(2, options);
-  const auto read = [&] { return nlohmann::json::parse(ReadText(folder / "model/model.json")); };
+  const auto read = [&] { return ReadJson(folder / "model/model.json"); };
   auto metadata = read()["metadata"];
   CHECK(std::regex_match(
       metadata["date"].get<std::string>(),
@@ -461,7 +461,7 @@ TEST_CASE("every network trains and its saved model predicts with the same accur
            "--json", folder / "predicted.json"}});
   INFO(network << predicted.err);
   REQUIRE(predicted.exit_code == 0);
-  const auto told = nlohmann::json::parse(ReadText(folder / "predicted.json"));
+  const auto told = ReadJson(folder / "predicted.json");
   CHECK(told["accuracy"] == result["test_accuracy"]);
   CHECK(told["loss"].get<double>() == Approx(result["test_loss"].get<double>()));
 }

@@ -27,7 +27,7 @@
 #include "models/train/gradient_tree.h"
 #include "models/train/steps.h"
 
-namespace {
+namespace programs::deterministic_steps {
 
 using namespace dtrun::models;  // NOLINT: a program of one page
 
@@ -97,9 +97,7 @@ int Train(dtrun::Context& job, const std::string& path, dtrun::DType dtype) {
   return file.flush() ? 0 : 1;
 }
 
-}  // namespace
-
-int main(int, char** argv) {
+int Main(int, char** argv) {
   omp_set_num_threads(1);
   dtrun::Context job = dtrun::Init();
   int result = 1;
@@ -112,3 +110,5 @@ int main(int, char** argv) {
   job.Shutdown();
   return result;
 }
+
+}  // namespace programs::deterministic_steps

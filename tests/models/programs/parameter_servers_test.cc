@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "tests/models/idx_files.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 
@@ -47,7 +47,7 @@ struct PsTraining {
     options.insert(options.end(), more.begin(), more.end());
     return options;
   }
-  json Result() const { return json::parse(std::ifstream(folder.path() + "/result.json")); }
+  json Result() const { return ReadJson(folder.path() + "/result.json"); }
 
   TemporaryFolder folder;
 };
@@ -114,7 +114,7 @@ TEST_CASE("a job with servers and a killed worker reaches the accuracy of a sing
   Words alone = {"models/cnn_fmnist", "--threads", "1"};
   alone.insert(alone.end(), options.begin(), options.end());
   REQUIRE(Run(Command{.argv = alone}).exit_code == 0);
-  const double synchronous = json::parse(std::ifstream(file))["test_accuracy"];
+  const double synchronous = ReadJson(file)["test_accuracy"];
 
   Words killed = {
       "launcher/dtrun",
@@ -140,7 +140,7 @@ TEST_CASE("a job with servers and a killed worker reaches the accuracy of a sing
   const CommandResult result = Run(Command{.argv = killed});
   CAPTURE(result.out, result.err);
   REQUIRE(result.exit_code == 0);
-  const json told = json::parse(std::ifstream(file));
+  const json told = ReadJson(file);
   CHECK(told["lost_workers"] == 1);
   CHECK(told["steps"] == 938);
   const double asynchronous = told["test_accuracy"];
@@ -175,7 +175,7 @@ TEST_CASE("the model that the first server saves says how it was made") {
   CHECK_THAT(result.out, Contains("staleness 0: "));
   CHECK(trained.Result()["updates"] == 200);
   CHECK(trained.Result()["test_accuracy"].get<double>() > 0.9);
-  const auto metadata = nlohmann::json::parse(ReadText(model + "/model.json"))["metadata"];
+  const auto metadata = ReadJson(model + "/model.json")["metadata"];
   CHECK(metadata["program"] == "cnn_fmnist");
   CHECK(metadata["strategy"] == "parameter_server");
   CHECK(metadata["workers"] == "2");

@@ -7,9 +7,13 @@
 #include "models/programs/training_options.h"
 #include "models/train/agreement.h"
 
-int main(int argc, char** argv) {
+namespace programs::stalled_reader {
+
+int Main(int argc, char** argv) {
   using namespace dtrun::models;
   dtrun::Context job = dtrun::Init();
   AgreeOn({kSuccess, "", SharedSettings(ParseOptions(argc, argv).options)}, job);
   for (;;) pause();
 }
+
+}  // namespace programs::stalled_reader

@@ -15,7 +15,7 @@
 #include "models/networks/network.h"
 #include "tests/models/image_step.h"
 
-namespace {
+namespace programs::step_gradient {
 
 using namespace dtrun::models;  // NOLINT: a program of one page
 
@@ -50,9 +50,7 @@ class Observer : public dtrun::Optimizer {
   std::vector<dtrun::Parameter>& parameters_;
 };
 
-}  // namespace
-
-int main(int, char** argv) {
+int Main(int, char** argv) {
   omp_set_num_threads(1);
   dtrun::Context job = dtrun::Init();
   Sequential model({28, 28, 1}, NetworkC(10), {.micro_batch = 4, .micro_batches = 2, .seed = 1});
@@ -76,4 +74,7 @@ int main(int, char** argv) {
         std::streamsize(observer.seen.size() * sizeof(float)));
   }
   job.Shutdown();
+  return 0;
 }
+
+}  // namespace programs::step_gradient

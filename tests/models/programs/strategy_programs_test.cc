@@ -9,11 +9,11 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/models/idx_files.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {
@@ -199,7 +199,7 @@ TEST_CASE("cnn_fmnist --strategy changes the distribution but not the losses") {
     const CommandResult result = work.Run(np, CnnFmnistUnder(work, strategy, options));
     INFO(result.err);
     REQUIRE(result.exit_code == 0);
-    return nlohmann::json::parse(std::ifstream(work.path() + "/result.json"))["steps"];
+    return ReadJson(work.path() + "/result.json")["steps"];
   };
   const nlohmann::json expected = steps(1, "one_device:cpu");
   REQUIRE(expected.size() == 20);

@@ -18,7 +18,7 @@
 #include "models/layers/residual.h"
 #include "tests/models/image_step.h"
 
-namespace {
+namespace programs::sync_batch_norm {
 
 using namespace dtrun::models;  // NOLINT: a program of one page
 
@@ -57,9 +57,7 @@ void Append(const dtrun::Buffer& buffer, std::ofstream& file) {
   file.write(static_cast<const char*>(buffer.data), std::streamsize(buffer.bytes()));
 }
 
-}  // namespace
-
-int main(int, char** argv) {
+int Main(int, char** argv) {
   omp_set_num_threads(1);
   dtrun::Context job = dtrun::Init();
   Sequential model(
@@ -91,4 +89,7 @@ int main(int, char** argv) {
     for (const dtrun::NamedBuffer& buffer : model.buffers()) Append(buffer.buffer, file);
   }
   job.Shutdown();
+  return 0;
 }
+
+}  // namespace programs::sync_batch_norm

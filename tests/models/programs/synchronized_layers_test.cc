@@ -4,11 +4,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/models/idx_files.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 
@@ -78,7 +78,7 @@ TEST_CASE("the synthetic benchmark prints images per second per rank and of all 
         "Number of ranks: 2, threads per rank: 1, reduction: shm\n", "Running warmup...\n",
         "Iter #1: ", "Img/sec per rank: ", "Total img/sec on 2 ranks: ", " +-"})
     CHECK(result.out.find(part) != std::string::npos);
-  const nlohmann::json told = nlohmann::json::parse(ReadText(file));
+  const nlohmann::json told = ReadJson(file);
   CHECK(told["ranks"] == 2);
   CHECK(told["iterations"].size() == 2);
   CHECK(told["images_per_s"].get<double>() > 0);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "models/report/page.h"
 #include "tests/models/report/example_reports.h"
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {

@@ -4,11 +4,14 @@
 
 #include <catch2/catch.hpp>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "tests/support/json.h"
 
 namespace dtrun::models {
 namespace {
+
+using testing::ParseJson;
 
 template <typename Function>
 std::string ErrorOf(const Function& function) {
@@ -140,8 +143,8 @@ TEST_CASE("the table has a bar for each row and a mark for the ideal") {
 }
 
 TEST_CASE("the JSON table has all digits") {
-  const auto json = nlohmann::json::parse(
-      ScalingJson(ScalingTable({RunAt(1, 3), RunAt(2, 5)}), {{"program", "x \"y\""}}));
+  const auto json =
+      ParseJson(ScalingJson(ScalingTable({RunAt(1, 3), RunAt(2, 5)}), {{"program", "x \"y\""}}));
   CHECK(json["program"] == "x \"y\"");
   REQUIRE(json["scaling"].size() == 2);
   CHECK(json["scaling"][1]["ranks"] == 2);

@@ -1,14 +1,14 @@
 """The C++ rules under the names that rules_cc gives them, handed on to the ones built into Bazel.
 
 With --//scripts/bazel:unity, which is the default, the sources of a target are compiled in groups: one file includes up to
-ten of them, so that headers and templates are compiled once per group. A cold build takes half the time. So no two
+32 of them, so that headers and templates are compiled once per group. A cold build takes half the time. So no two
 sources of a target may define the same name, not even in unnamed namespaces. --config=separate compiles each file by itself,
 and so do libraries with `unity = False`.
 
 Targets below tests/ are `testonly`.
 """
 
-_LARGEST_GROUP = 10
+_LARGEST_GROUP = 32
 
 def _unity_source_impl(ctx):
     source = ctx.actions.declare_file(ctx.label.name)

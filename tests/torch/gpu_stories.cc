@@ -1,5 +1,5 @@
-// A rank that trains with LibTorch on the simulated GPU. argv names stories. The stories compare
-// the results of a rank with those of one process on the CPU.
+// Stories on the simulated GPU. They compare the results of a rank with those of one process on the
+// CPU.
 
 #include <dtrun/torch.h>
 #include <dtrun/torch_registration.h>
@@ -11,9 +11,10 @@
 #include "tests/torch/simulated_cuda.h"
 #include "tests/torch/stories.h"
 
+namespace torch_stories {
+namespace gpu {
 namespace {
 
-using namespace torch_stories;
 using dtrun::testing::OwnStream;
 
 at::Device GpuOf(const Communicator& world) {
@@ -261,8 +262,11 @@ const Stories kStories = {
 };
 
 }  // namespace
+}  // namespace gpu
 
-int main(int argc, char** argv) {
+Stories GpuStories() {
   dtrun::testing::SimulateCuda();
-  return RunStories(argc, argv, kStories);
+  return gpu::kStories;
 }
+
+}  // namespace torch_stories
