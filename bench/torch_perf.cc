@@ -13,12 +13,18 @@
 //   mlp: the time of a step with 20 M parameters at batch 4, where communication weighs most. The
 //        result is compared with the same trainer with an MPI_Allreduce per parameter after
 //        backward(), and with a trainer without any communication.
+//   resnet18, transformer: examples/s of all ranks. The result is compared with gradients that are
+//        reduced after backward(), with trainers that do not communicate (what is longer than
+//        their step is exposed communication), and with --peer COMMAND with PyTorch's
+//        DistributedDataParallel in processes of its own (bench/peers/torch_ddp.py).
 //
 // Run it under dtrun or mpirun.
 
 #include <dlfcn.h>
 #include <dtrun/torch.h>
 #include <mpi.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -31,48 +37,56 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/bench_program.h"
 #include "bench/measure.h"
+#include "bench/peer.h"
+#include "bench/torch_networks.h"
 
 namespace {
 
 using dtrun::bench::Median;
+using dtrun::bench::Peer;
 using nlohmann::json;
 using torch::Tensor;
+using torch_networks::Cnn;
+using torch_networks::Mlp;
 
 struct Settings {
-  std::string network = "all";
+  std::string network = "all", peer;
   int rounds = 15;
   int cnn_batch = 128;  // of each rank
+};
+
+// A network beside DistributedDataParallel.
+struct Case {
+  const char* network;
+  torch::nn::Sequential (*make)();
+  Tensor (*input)(int64_t batch);
+  int64_t batch;  // of each rank
+};
+
+const Case kCases[] = {
+    {"resnet18", torch_networks::ResNet18,
+     [](int64_t batch) {
+       return torch::rand({batch, 3, 32, 32});
+     },
+     8},
+    {"transformer", torch_networks::Transformer,
+     [](int64_t batch) {
+       return torch::randint(torch_networks::kWords, {batch, 64});
+     },
+     4},
 };
 
 enum class Zero { kZeroed, kNone };
 const char* NameOf(Zero mode) { return mode == Zero::kZeroed ? "zeroed" : "none"; }
 
-enum class How { kDtrun, kMpi, kInStep, kReusing, kAlone };
-
-torch::nn::Sequential Cnn() {
-  namespace nn = torch::nn;
-  return nn::Sequential(
-      nn::Conv2d(1, 32, 3), nn::ReLU(), nn::Conv2d(32, 64, 3), nn::ReLU(), nn::MaxPool2d(2),
-      nn::Dropout(0.25), nn::Flatten(), nn::Linear(64 * 12 * 12, 128), nn::ReLU(), nn::Dropout(0.5),
-      nn::Linear(128, 10));
-}
-
-torch::nn::Sequential Mlp() {
-  torch::nn::Sequential layers;
-  int64_t width = 1536;
-  for (int i = 0; i < 5; ++i) {
-    layers->push_back(torch::nn::Linear(width, 2048));
-    layers->push_back(torch::nn::ReLU());
-    width = 2048;
-  }
-  layers->push_back(torch::nn::Linear(width, 10));
-  return layers;
-}
+enum class How { kDtrun, kAfterBackward, kMpi, kInStep, kReusing, kAlone };
 
 // A model, its optimizer, and the batch of every step.
 class Trainer {
@@ -84,7 +98,7 @@ class Trainer {
         mode_(mode),
         network_(std::move(network)),
         input_(std::move(input)),
-        labels_(torch::randint(10, {input_.size(0)})),
+        labels_(LabelsFor(network_->forward(input_))),
         sgd_(network_->parameters(), 0.001) {
     if (how == How::kDtrun) {
       distributed_ = std::make_unique<dtrun::torch::DistributedOptimizer>(world, sgd_, *network_);
@@ -102,6 +116,7 @@ class Trainer {
     }
     torch::nn::functional::cross_entropy(network_->forward(input_), labels_).backward();
     if (how_ == How::kMpi) AverageWithMpi();
+    if (how_ == How::kAfterBackward) AverageTogether();
     if (how_ == How::kInStep) world_.Barrier();
     torch::optim::Optimizer& optimizer =
         distributed_ != nullptr ? *distributed_ : static_cast<torch::optim::Optimizer&>(sgd_);
@@ -123,6 +138,19 @@ class Trainer {
   }
 
  private:
+  static Tensor LabelsFor(const Tensor& outputs) {
+    return torch::randint(outputs.size(1), {outputs.size(0)});
+  }
+
+  // Averages the gradients as hand-written code with dtrun does: all at once, after backward().
+  void AverageTogether() {
+    std::vector<dtrun::torch::TensorWork> reductions;
+    for (Tensor& parameter : network_->parameters())
+      reductions.push_back(dtrun::torch::StartAllReduce(
+          world_, parameter.mutable_grad(), dtrun::ReduceOp::kAverage));
+    for (dtrun::torch::TensorWork& reduction : reductions) reduction.Wait();
+  }
+
   // Averages the gradients as hand-written code does.
   void AverageWithMpi() {
     for (Tensor& parameter : network_->parameters()) {
@@ -169,6 +197,19 @@ struct ByCache {
     if (std::max(ns_before, ns_after) < kBetween) one_cache.push_back(share);
   }
 };
+
+// A port of 127.0.0.1 that nobody listens at.
+int FreePort() {
+  const dtrun::bench::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    throw std::runtime_error("no free port at 127.0.0.1");
+  return ntohs(address.sin_port);
+}
 
 // Null if there are no values.
 json MedianOrNull(const std::vector<double>& values) {
@@ -256,6 +297,76 @@ json MeasureMlp(dtrun::Context& job, Zero mode, int rounds) {
       {"ratio", Median(ratios)}};
 }
 
+// The same trainer in PyTorch, as one process for each rank.
+std::unique_ptr<Peer> StartPeer(dtrun::Context& job, const Settings& settings, const Case& of) {
+  int port = job.rank() == 0 ? FreePort() : 0;
+  job.world().Broadcast(dtrun::Buffer(&port, 1), 0);
+  return std::make_unique<Peer>(
+      settings.peer,
+      std::vector<std::string>{
+          "--serve", "--network", of.network, "--batch", std::to_string(of.batch)},
+      std::vector<std::string>{
+          "RANK=" + std::to_string(job.rank()), "WORLD_SIZE=" + std::to_string(job.size()),
+          "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port), "GLOO_SOCKET_IFNAME=lo"});
+}
+
+// Examples/s of all ranks by the time of a step of the slowest.
+json MeasureBesideDdp(dtrun::Context& job, const Settings& settings, const Case& of) {
+  std::vector<std::string> names;
+  std::vector<std::unique_ptr<Trainer>> trainers;
+  std::vector<std::function<void()>> sides;
+  const std::pair<const char*, How> kSides[] = {
+      {"dtrun", How::kDtrun}, {"after_backward", How::kAfterBackward}, {"alone", How::kAlone}};
+  for (const auto& [name, how] : kSides) {
+    trainers.push_back(
+        std::make_unique<Trainer>(job.world(), how, Zero::kNone, of.make(), of.input(of.batch)));
+    names.push_back(name);
+    sides.emplace_back([&trainer = *trainers.back()] { trainer.Step(); });
+  }
+  std::unique_ptr<Peer> peer;
+  if (!settings.peer.empty()) {
+    peer = StartPeer(job, settings, of);
+    for (const std::string& variant : peer->variants()) {
+      names.push_back("peer_" + variant);
+      sides.emplace_back([&peer, variant] { peer->Step(variant); });
+    }
+    if (peer->parameters() != static_cast<uint64_t>(trainers[0]->parameter_count()))
+      throw dtrun::Error(
+          dtrun::ErrorCode::kMismatch, "peer '" + settings.peer + "': its " + of.network + " has " +
+                                           std::to_string(peer->parameters()) +
+                                           " parameters, this one " +
+                                           std::to_string(trainers[0]->parameter_count()));
+  }
+  const std::vector<double> us =
+      dtrun::bench::MeasureInTurn(job.world(), sides, settings.rounds, dtrun::bench::Warmth::kWarm);
+  json row = {
+      {"case", of.network},
+      {"ranks", job.size()},
+      {"batch", of.batch},
+      {"parameters", trainers[0]->parameter_count()}};
+  if (peer != nullptr) row["peer"] = peer->name();
+  for (size_t i = 0; i < sides.size(); ++i) row["step_us"][names[i]] = us[i];
+  row["examples_per_s"] = of.batch * job.size() / us[0] * 1e6;
+  return row;
+}
+
+void PrintBesideDdp(const json& row) {
+  const json& us = row["step_us"];
+  const auto ms = [&](const char* side) { return us[side].get<double>() / 1e3; };
+  std::printf(
+      "%-11s %9lld parameters, batch %d: %7.1f examples/s; step %.1f ms, alone %.1f ms, reduced "
+      "after backward %.1f ms (%.2f)\n",
+      row["case"].get<std::string>().c_str(), row["parameters"].get<long long>(),
+      row["batch"].get<int>(), row["examples_per_s"].get<double>(), ms("dtrun"), ms("alone"),
+      ms("after_backward"), ms("after_backward") / ms("dtrun"));
+  if (!row.contains("peer")) return;
+  std::printf(
+      "            %s: DDP %.1f ms (%.2f), alone %.1f ms; exposed communication %.1f ms, dtrun's "
+      "%.1f ms\n",
+      row["peer"].get<std::string>().c_str(), ms("peer_ddp"), ms("peer_ddp") / ms("dtrun"),
+      ms("peer_alone"), ms("peer_ddp") - ms("peer_alone"), ms("dtrun") - ms("alone"));
+}
+
 void PrintCnn(const json& row) {
   std::printf(
       "cnn  %-7s %9lld parameters, batch %d: %8.0f images/s; alone %8.0f images/s; share %5.1f %% "
@@ -295,14 +406,20 @@ void PrintHeader(dtrun::Context& job) {
 json MeasureAll(dtrun::Context& job, const Settings& settings) {
   if (job.rank() == 0) PrintHeader(job);
   json rows = json::array();
-  for (const Zero mode : {Zero::kZeroed, Zero::kNone}) {
-    if (settings.network != "mlp")
-      rows.push_back(MeasureCnn(job, mode, settings.cnn_batch, settings.rounds));
-    if (settings.network != "mlp" && job.rank() == 0) PrintCnn(rows.back());
-    if (settings.network != "cnn") rows.push_back(MeasureMlp(job, mode, settings.rounds));
-    if (settings.network != "cnn" && job.rank() == 0) PrintMlp(rows.back());
+  const auto add = [&](const json& row, void (*print)(const json&)) {
+    rows.push_back(row);
+    if (job.rank() == 0) print(row);
     std::fflush(stdout);
+  };
+  const auto wanted = [&](const std::string& network) {
+    return settings.network == "all" || settings.network == network;
+  };
+  for (const Zero mode : {Zero::kZeroed, Zero::kNone}) {
+    if (wanted("cnn")) add(MeasureCnn(job, mode, settings.cnn_batch, settings.rounds), PrintCnn);
+    if (wanted("mlp")) add(MeasureMlp(job, mode, settings.rounds), PrintMlp);
   }
+  for (const Case& each : kCases)
+    if (wanted(each.network)) add(MeasureBesideDdp(job, settings, each), PrintBesideDdp);
   return rows;
 }
 
@@ -315,7 +432,12 @@ using dtrun::bench::Words;
 int main(int argc, char** argv) {
   Settings settings;
   OptionSet options("LibTorch trainers under dtrun beside others.", "torch_perf");
-  options.Add("--network", &settings.network, "what is trained", Words{"all", "cnn", "mlp"});
+  options.Add(
+      "--network", &settings.network, "what is trained",
+      Words{"all", "cnn", "mlp", "resnet18", "transformer"});
+  options.Add(
+      "--peer", &settings.peer,
+      "the command of bench/peers/torch_ddp.py, which trains resnet18 and transformer beside it");
   options.Add(
       "--cnn-batch", &settings.cnn_batch, "images of each rank in a step of the cnn",
       Range<int>{1, 1 << 20});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -143,10 +144,10 @@ Words BlocksOfPage() {
 TEST_CASE("the programs of the page run") {
   if (Lacks(kDebians, "torch")) return;
   const Words blocks = BlocksOfPage();
-  REQUIRE(blocks.size() == 2);
+  REQUIRE(blocks.size() == 3);
   const Words shown = {
-      "2 ranks, loss below 0.2: True\n", "[0.5 0.5 0.5] (3, 2)\n[0.5 0.5 0.5] (3, 2)\n"};
-  for (size_t i = 0; i < blocks.size(); ++i) {
+      "2 ranks, loss below 0.2: True\n", "", "[0.5 0.5 0.5] (3, 2)\n[0.5 0.5 0.5] (3, 2)\n"};
+  for (const size_t i : {0u, 2u}) {
     const TemporaryFolder folder;
     const std::string program = folder.Write("train.py", blocks[i]);
     const CommandResult result = RunJob({"--launcher", "local", "-np", "2"}, kDebians, program);
@@ -154,6 +155,64 @@ TEST_CASE("the programs of the page run") {
     CHECK(result.exit_code == 0);
     CHECK(result.out == shown[i]);
   }
+}
+
+// Runs a program that calls dtrun.run, in a folder with the module `work`.
+CommandResult RunCaller(const std::string& program) {
+  const std::string here = fs::current_path();
+  const TemporaryFolder folder;
+  folder.Write(
+      "work.py",
+      "import dtrun\n"
+      "def place(a, b=0):\n  dtrun.init()\n  return (dtrun.rank(), dtrun.size(), a, b)\n"
+      "def fail():\n  dtrun.init()\n  if dtrun.rank() == 1: raise KeyError('x')\n");
+  Command command{
+      .argv = {"sh", "-c", "cd \"$0\" && exec \"$@\"", folder.path(), kDebians, "program.py"}};
+  folder.Write("program.py", program);
+  command.environment = {
+      {"DTRUN_LIBRARY", here + "/runtime/libdtrun.so.0"},
+      {"PYTHONPATH", here + "/python"},
+      {"PYTHONDONTWRITEBYTECODE", "1"},
+      {"PATH", here + "/launcher:" + std::getenv("PATH")}};
+  return Run(command);
+}
+
+TEST_CASE("dtrun.run returns what a function returns on each rank") {
+  const std::string launcher = GENERATE("local", "mpirun");
+  const CommandResult result = RunCaller(
+      "import dtrun, work\nprint(dtrun.run(work.place, ('x',), {'b': 4}, np=3, "
+      "options=['--launcher', '" +
+      launcher + "']))\n");
+  CAPTURE(result.err);
+  CHECK(result.out == "[(0, 3, 'x', 4), (1, 3, 'x', 4), (2, 3, 'x', 4)]\n");
+}
+
+TEST_CASE("dtrun.run calls a function of the program itself with cloudpickle, or says so") {
+  const CommandResult result = RunCaller(BlocksOfPage().at(1));
+  CAPTURE(result.err);
+  if (Lacks(kDebians, "cloudpickle")) {
+    CHECK_THAT(result.err, Contains("run(train): ranks cannot import a function of the program"));
+    return;
+  }
+  CHECK(result.out == "['rank 0 of 2 at 0.1', 'rank 1 of 2 at 0.1']\n");
+}
+
+TEST_CASE("dtrun.run ends with an error that names what is wrong") {
+  const CommandResult result = RunCaller(
+      "import dtrun, work\n"
+      "for call in (lambda: dtrun.run(work.fail, np=2), lambda: dtrun.run(3), \n"
+      "             lambda: dtrun.run(work.place, hosts='a:1'), lambda: dtrun.run(work.place, "
+      "np=0)):\n"
+      "  try: call()\n"
+      "  except dtrun.Error as error: print(type(error).__name__, error, flush=True)\n");
+  CAPTURE(result.err);
+  CHECK_THAT(result.err, Contains("KeyError: 'x'"));
+  CHECK(
+      result.out ==
+      "Error run(fail): the job ended with exit code 1; its output says why\n"
+      "InvalidArgument run(3): expected a function\n"
+      "InvalidArgument run(hosts=...): expected folder=, a folder that all hosts share\n"
+      "Error run(place): the job ended with exit code 2; its output says why\n");
 }
 
 TEST_CASE("a rank that ends by an exception ends the job with its traceback") {

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/json.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 #include "tests/torch/told.h"
 
 namespace {
@@ -14,6 +16,8 @@ namespace {
 using dtrun::testing::CheckStories;
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
+using dtrun::testing::ReadJson;
+using dtrun::testing::ReadText;
 using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 using dtrun::testing::Told;
@@ -158,6 +162,47 @@ TEST_CASE("the example trains and prints its accuracy") {
       result.out,
       Catch::StartsWith("step 50: loss ") && Catch::Contains("\naccuracy on 2000 test images 0."));
   CHECK(std::stod(result.out.substr(result.out.rfind(' '))) > 0.5);  // guessing gives 0.1
+}
+
+// torch_perf --network transformer beside a peer that says it has this many parameters.
+CommandResult TorchPerf(const TemporaryFolder& folder, int64_t parameters) {
+  const std::string peer = folder.Write(
+      "peer.sh",
+      "echo \"$RANK $WORLD_SIZE $MASTER_ADDR $*\" >>" + folder.path() +
+          "/told\necho 'ready {\"name\": \"Peer 1\", \"variants\": [\"ddp\", \"alone\"], "
+          "\"parameters\": " +
+          std::to_string(parameters) + "}'\nwhile read -r step; do sleep 0.01; echo done; done\n");
+  return Run(Command{
+      .argv = {
+          "launcher/dtrun", "--launcher", "mpirun", "--tag", "none", "-np", "2", "bench/torch_perf",
+          "--beside-others", "--rounds", "1", "--network", "transformer", "--peer", "sh " + peer,
+          "--json", folder.path() + "/rows.json"}});
+}
+
+TEST_CASE("torch_perf measures a transformer beside DistributedDataParallel") {
+  const TemporaryFolder folder;
+  const CommandResult result = TorchPerf(folder, 10'002'944);
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == 0);
+  const nlohmann::json row = ReadJson(folder.path() + "/rows.json").at(0);
+  CHECK(row["case"] == "transformer");
+  CHECK(row["parameters"] == 10'002'944);
+  CHECK(row["peer"] == "Peer 1");
+  for (const char* side : {"dtrun", "after_backward", "alone", "peer_ddp", "peer_alone"})
+    CHECK(row["step_us"][side].get<double>() > 0);
+  CHECK_THAT(result.out, Catch::Contains("Peer 1: DDP ") && Catch::Contains("exposed"));
+  const std::string told = ReadText(folder.path() + "/told");
+  for (const char* rank : {"0", "1"})
+    CHECK_THAT(
+        told, Catch::Contains(
+                  rank + std::string(" 2 127.0.0.1 --serve --network transformer --batch 4\n")));
+}
+
+TEST_CASE("torch_perf refuses a peer that trains another network") {
+  const TemporaryFolder folder;
+  const CommandResult result = TorchPerf(folder, 7);
+  CHECK(result.exit_code == 2);
+  CHECK_THAT(result.err, Catch::Contains("its transformer has 7 parameters, this one 10002944"));
 }
 
 TEST_CASE("a model works after its DistributedOptimizer is destroyed") {
