@@ -59,7 +59,11 @@ enum {
   DTRUN_PEER_LOST = 3,         ///< a rank died or left
   DTRUN_TIMEOUT = 4,           ///< a rank did not arrive in time
   DTRUN_UNAVAILABLE = 5,       ///< not built in, not installed or not possible here
-  DTRUN_SYSTEM = 6             ///< a call of the operating system or of a library failed
+  DTRUN_SYSTEM = 6,            ///< a call of the operating system or of a library failed
+  // More precise than DTRUN_INVALID_ARGUMENT:
+  DTRUN_DUPLICATE_NAME = 7,  ///< a tensor of this name is under way, or twice in a group
+  DTRUN_DUPLICATE_SET = 8,   ///< a process set of these ranks exists
+  DTRUN_NOT_IN_SET = 9       ///< this rank is not in the process set
 };
 
 /// The type of an element: an unsigned integer (U), a signed integer (I), a float (F) or a bool,
@@ -135,7 +139,7 @@ typedef struct dtrun_option {
   const char* value;  ///< for example "1048576"
 } dtrun_option;
 
-/// The code of an error: DTRUN_INVALID_ARGUMENT ... DTRUN_SYSTEM. 0 for NULL.
+/// The code of an error: DTRUN_INVALID_ARGUMENT ... DTRUN_NOT_IN_SET. 0 for NULL.
 DTRUN_API int32_t dtrun_error_code(const dtrun_error* error);
 /// The message of an error. "" for NULL. Valid as long as the error.
 DTRUN_API const char* dtrun_error_message(const dtrun_error* error);
@@ -143,10 +147,13 @@ DTRUN_API const char* dtrun_error_message(const dtrun_error* error);
 /// messages name them. At most `*count` ranks are written. Then `*count` becomes their number: 0 if
 /// the error is about no rank, if it is not known which, and for NULL. `ranks` may be NULL.
 DTRUN_API void dtrun_error_ranks(const dtrun_error* error, int32_t* ranks, size_t* count);
+/// The kind of the operation that failed, for example "all_reduce". "" if the error is about none,
+/// and for NULL. Valid as long as the error.
+DTRUN_API const char* dtrun_error_operation(const dtrun_error* error);
 /// Frees an error.
 DTRUN_API void dtrun_error_destroy(dtrun_error* error);
 
-/// The version of libdtrun.so, for example "0.1.0".
+/// The version of libdtrun.so, for example "0.2.0".
 DTRUN_API const char* dtrun_version(void);
 
 /// Checks that the environment variable TF_CONFIG describes this job: its number of tasks, the

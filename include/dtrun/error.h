@@ -22,24 +22,38 @@ enum class ErrorCode {
   kTimeout = DTRUN_TIMEOUT,          ///< a rank did not arrive in time
   kUnavailable = DTRUN_UNAVAILABLE,  ///< not built in, not installed or not possible here
   kSystem = DTRUN_SYSTEM,            ///< a call of the operating system or of a library failed
+  /// kInvalidArgument: a tensor of this name is under way, or twice in a group
+  kDuplicateName = DTRUN_DUPLICATE_NAME,
+  kDuplicateSet = DTRUN_DUPLICATE_SET,  ///< kInvalidArgument: a process set of these ranks exists
+  kNotInSet = DTRUN_NOT_IN_SET,         ///< kInvalidArgument: this rank is not in the process set
 };
 
 /// The one exception type of dtrun. `what()` is one line that names the rank, the cause and the
 /// place.
 class Error : public std::runtime_error {
  public:
-  /// Makes an error with the text `message`, which `what()` returns, about these ranks.
-  Error(ErrorCode code, const std::string& message, std::vector<int> ranks = {})
-      : std::runtime_error(message), code_(code), ranks_(std::move(ranks)) {}
+  /// Makes an error with the text `message`, which `what()` returns, about these ranks and this
+  /// kind of operation.
+  Error(
+      ErrorCode code, const std::string& message, std::vector<int> ranks = {},
+      std::string operation = "")
+      : std::runtime_error(message),
+        code_(code),
+        ranks_(std::move(ranks)),
+        operation_(std::move(operation)) {}
   /// The code of the error, for programs.
   ErrorCode code() const { return code_; }
   /// The ranks that were lost or waited for in vain, with the numbers of the launch, as messages
   /// name them. Empty: the error is about no rank, or it is not known which.
   const std::vector<int>& ranks() const { return ranks_; }
+  /// The kind of the operation that failed, for example "all_reduce". Empty: the error is about
+  /// none.
+  const std::string& operation() const { return operation_; }
 
  private:
   ErrorCode code_;
   std::vector<int> ranks_;
+  std::string operation_;
 };
 
 namespace detail {
@@ -53,7 +67,7 @@ inline void Check(dtrun_error* error) {
   dtrun_error_ranks(error, ranks.data(), &count);
   Error thrown(
       static_cast<ErrorCode>(dtrun_error_code(error)), dtrun_error_message(error),
-      std::vector<int>(ranks.begin(), ranks.end()));
+      std::vector<int>(ranks.begin(), ranks.end()), dtrun_error_operation(error));
   dtrun_error_destroy(error);
   throw thrown;
 }

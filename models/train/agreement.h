@@ -31,7 +31,10 @@ enum ExitCode : int {
 /// The exit code for an error of the runtime.
 inline int ExitCodeOf(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return kUsage;
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kDuplicateName:
+    case ErrorCode::kDuplicateSet:
+    case ErrorCode::kNotInSet: return kUsage;
     case ErrorCode::kMismatch:
     case ErrorCode::kPeerLost:
     case ErrorCode::kTimeout: return kRanksDisagree;

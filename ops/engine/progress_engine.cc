@@ -65,6 +65,23 @@ void RelaxCpu() {
 #endif
 }
 
+const char* KindOf(const Operation& operation) {
+  return base::NameOf(static_cast<CollectiveKind>(operation.call().kind));
+}
+
+// The error with the kind of the operation that it ends.
+std::exception_ptr ErrorOf(const Operation& operation, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& found) {
+    if (!found.operation().empty()) return error;
+    return std::make_exception_ptr(
+        Error(found.code(), found.what(), found.ranks(), KindOf(operation)));
+  } catch (...) {
+    return error;
+  }
+}
+
 }  // namespace
 
 std::string Operation::DescribeWaitFor(const std::vector<int>& missing) const {
@@ -234,7 +251,8 @@ bool Engine::AdvanceWhileItCan(Entry& entry) {
 
 void Engine::Fail(Entry& entry, std::exception_ptr error) {
   RecordEnd(entry, base::FlightState::kFailed);
-  entry.error = error;
+  // An operation that was abandoned is gone: its error says the kind already.
+  entry.error = entry.operation == nullptr ? error : ErrorOf(*entry.operation, error);
   entry.done.store(true, std::memory_order_release);
 }
 
@@ -465,7 +483,8 @@ void Engine::FailLost(
   // If only the engine holds the entry, or if no thread ever asked for it, the error would be lost.
   const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
   if (!watched) log_(base::LogLevel::kError, error);
-  const Error lost(code, error, entry->operation->members().InWorld(ranks));
+  const Error lost(
+      code, error, entry->operation->members().InWorld(ranks), KindOf(*entry->operation));
   Lose(*entry, lost);
   Fail(*entry, std::make_exception_ptr(lost));
 }

@@ -11,10 +11,12 @@ ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = range(5)
 
 
 class Error(RuntimeError):
-    """An error of dtrun. Its text names the rank, the cause and the place. `ranks` were lost or waited for in vain."""
+    """An error of dtrun. Its text names the rank, the cause and the place. `ranks` were lost or waited for in vain. `operation` is
+    the kind of the operation that failed, for example "all_reduce"."""
 
     code = 0
     ranks = ()
+    operation = ""
 
 
 class InvalidArgument(Error, ValueError):
@@ -53,7 +55,26 @@ class SystemFailure(Error):
     code = 6
 
 
-_ERRORS = {error.code: error for error in (InvalidArgument, Mismatch, PeerLost, Timeout, Unavailable, SystemFailure)}
+class DuplicateName(InvalidArgument):
+    """A tensor of this name is under way, or twice in a group."""
+
+    code = 7
+
+
+class DuplicateSet(InvalidArgument):
+    """A process set of these ranks exists."""
+
+    code = 8
+
+
+class NotInSet(InvalidArgument):
+    """This rank is not in the process set."""
+
+    code = 9
+
+
+_ERRORS = {error.code: error for error in (InvalidArgument, Mismatch, PeerLost, Timeout, Unavailable, SystemFailure, DuplicateName,
+                                           DuplicateSet, NotInSet)}
 
 
 class Buffer(c.Structure):
@@ -100,6 +121,7 @@ def library_path():
 _FUNCTIONS = {
     "dtrun_error_code": (c.c_int32, [c.c_void_p]),
     "dtrun_error_message": (c.c_char_p, [c.c_void_p]),
+    "dtrun_error_operation": (c.c_char_p, [c.c_void_p]),
     "dtrun_error_ranks": (None, [c.c_void_p, c.POINTER(c.c_int32), c.POINTER(c.c_size_t)]),
     "dtrun_error_destroy": (None, [c.c_void_p]),
     "dtrun_version": (c.c_char_p, []),
@@ -163,6 +185,7 @@ def fail(error):
     ranks = (c.c_int32 * count.value)()
     library.dtrun_error_ranks(error, ranks, c.byref(count))
     raised.ranks = tuple(ranks)
+    raised.operation = library.dtrun_error_operation(error).decode()
     library.dtrun_error_destroy(error)
     raise raised
 

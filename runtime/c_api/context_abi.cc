@@ -43,6 +43,9 @@ int32_t dtrun_error_code(const dtrun_error* error) { return error == nullptr ? 0
 const char* dtrun_error_message(const dtrun_error* error) {
   return error == nullptr ? "" : error->message.c_str();
 }
+const char* dtrun_error_operation(const dtrun_error* error) {
+  return error == nullptr ? "" : error->operation.c_str();
+}
 void dtrun_error_ranks(const dtrun_error* error, int32_t* ranks, size_t* count) {
   if (count == nullptr) return;
   const size_t all = error == nullptr ? 0 : error->ranks.size();

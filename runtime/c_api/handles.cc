@@ -89,8 +89,11 @@ void CheckProcess(const Owner& owner) {
           " after Init; only the process that called Init may use objects of dtrun"));
 }
 
-dtrun_error* NewError(ErrorCode code, const char* message, const std::vector<int>& ranks) {
-  return new dtrun_error{static_cast<int32_t>(code), message, {ranks.begin(), ranks.end()}};
+dtrun_error* NewError(
+    ErrorCode code, const char* message, const std::vector<int>& ranks,
+    const std::string& operation) {
+  return new dtrun_error{
+      static_cast<int32_t>(code), message, {ranks.begin(), ranks.end()}, operation};
 }
 
 void CheckNotNull(const void* pointer, const char* name) {

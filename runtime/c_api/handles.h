@@ -62,6 +62,7 @@ struct dtrun_error {
   int32_t code;
   std::string message;
   std::vector<int32_t> ranks;
+  std::string operation;
 };
 
 struct dtrun_communicator {
@@ -105,7 +106,9 @@ struct dtrun_shards {
 
 namespace dtrun::runtime::c_api {
 
-dtrun_error* NewError(ErrorCode code, const char* message, const std::vector<int>& ranks = {});
+dtrun_error* NewError(
+    ErrorCode code, const char* message, const std::vector<int>& ranks = {},
+    const std::string& operation = "");
 
 /// Calls `body` and returns its exception as an error: no exception may cross the C ABI.
 template <typename Body>
@@ -114,7 +117,7 @@ dtrun_error* Guard(const Body& body) {
     body();
     return nullptr;
   } catch (const Error& error) {
-    return NewError(error.code(), error.what(), error.ranks());
+    return NewError(error.code(), error.what(), error.ranks(), error.operation());
   } catch (const std::bad_alloc&) {
     return NewError(ErrorCode::kSystem, "out of memory");
   } catch (const std::exception& error) {

@@ -64,6 +64,9 @@ milliseconds PatienceAfter(ErrorCode code) {
     case ErrorCode::kTimeout:
     case ErrorCode::kUnavailable: return milliseconds(500);
     case ErrorCode::kInvalidArgument:
+    case ErrorCode::kDuplicateName:
+    case ErrorCode::kDuplicateSet:
+    case ErrorCode::kNotInSet:
     case ErrorCode::kMismatch: break;
   }
   return milliseconds(0);

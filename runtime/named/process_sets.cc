@@ -338,8 +338,8 @@ int NamedQueue::Insert(Set set) {
 }
 
 void NamedQueue::CheckSet(const std::vector<int>& ranks) const {
-  const auto refuse = [&](const std::string& what) {
-    throw Error(ErrorCode::kInvalidArgument, Text("process set of ", base::RankList(ranks), what));
+  const auto refuse = [&](const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) {
+    throw Error(code, Text("process set of ", base::RankList(ranks), what));
   };
   if (ranks.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "a process set has no ranks; expected one at least");
@@ -355,7 +355,8 @@ void NamedQueue::CheckSet(const std::vector<int>& ranks) const {
   }
   std::lock_guard lock(mutex_);
   for (const auto& [id, set] : sets_) {
-    if (set.ranks == ranks) refuse(Text(" exists already, as process set ", id));
+    if (set.ranks == ranks)
+      refuse(Text(" exists already, as process set ", id), ErrorCode::kDuplicateSet);
   }
 }
 
@@ -433,10 +434,11 @@ std::shared_ptr<SetQueue> NamedQueue::MemberOf(int set, const char* operation) c
   }
   if (found->second.queue == nullptr) {
     throw Error(
-        ErrorCode::kInvalidArgument,
+        ErrorCode::kNotInSet,
         Text(
             operation, ": this is rank ", control_->rank(), ", which is not in process set ", set,
-            "; its members are ", base::RankList(found->second.ranks)));
+            "; its members are ", base::RankList(found->second.ranks)),
+        {}, operation);
   }
   return found->second.queue;
 }

@@ -38,8 +38,8 @@ int64_t Seconds(base::Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
 
-std::exception_ptr ErrorOf(const Refusal& refusal) {
-  return std::make_exception_ptr(Error(refusal.code, refusal.text, refusal.ranks));
+std::exception_ptr ErrorOf(const Refusal& refusal, const char* operation) {
+  return std::make_exception_ptr(Error(refusal.code, refusal.text, refusal.ranks, operation));
 }
 
 }  // namespace
@@ -76,8 +76,9 @@ void SetQueue::CheckNew(std::span<const Submitted> tensors) const {
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return;
   throw Error(
-      ErrorCode::kInvalidArgument,
-      Text("tensor '", *twice, "' is twice in a group; expected different names"));
+      ErrorCode::kDuplicateName,
+      Text("tensor '", *twice, "' is twice in a group; expected different names"), {},
+      NameOf(tensors[0].request.kind));
 }
 
 // Finds or creates the tensors. Refuses all of them if one of them is under way.
@@ -89,12 +90,13 @@ void SetQueue::FindTensors(std::span<Submitted> tensors) {
       if (other.tensor != nullptr) table_.Release(*other.tensor);
     }
     throw Error(
-        ErrorCode::kInvalidArgument,
+        ErrorCode::kDuplicateName,
         Text(
             "tensor '", submitted.name,
             "' is under way from an earlier submission; wait for that work first, or use another "
             "name",
-            tensors.size() > 1 ? "; nothing of the group was submitted" : ""));
+            tensors.size() > 1 ? "; nothing of the group was submitted" : ""),
+        {}, NameOf(submitted.request.kind));
   }
 }
 
@@ -246,7 +248,10 @@ bool SetQueue::ContinueRound() {
 }
 
 void SetQueue::Follow(Outcome outcome) {
-  for (const Failed& failed : outcome.failed) FailPart(*failed.part, ErrorOf(failed.refusal));
+  for (const Failed& failed : outcome.failed) {
+    const char* operation = NameOf(failed.part->request->kind);
+    FailPart(*failed.part, ErrorOf(failed.refusal, operation));
+  }
   for (const Ready& ready : outcome.ready) {
     if (observer_ != nullptr && ready.tensor != nullptr) observer_->Agreed(ready.tensor->name);
     const bool barrier = ready.request().kind == Kind::kBarrier;
@@ -261,7 +266,7 @@ void SetQueue::Follow(Outcome outcome) {
     join_ = nullptr;
   }
   if (outcome.join_refused && join_ != nullptr) {
-    join_->error = ErrorOf(*outcome.join_refused);
+    join_->error = ErrorOf(*outcome.join_refused, "join");
     End(*join_);
     join_ = nullptr;
   }

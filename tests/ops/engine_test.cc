@@ -122,6 +122,7 @@ std::vector<int> RanksOf(Work& work) {
     work.Test();
     return {};
   } catch (const Error& error) {
+    CHECK(error.operation() == "barrier");
     return error.ranks();
   }
 }

@@ -104,6 +104,12 @@ def test_errors_name_the_tensor_and_the_ranks():
     if SIZE > 1:
         with cases.raises(dtrun.Mismatch, "tensor 'shape'", "f64[3]", "f64[4]"):
             collectives.all_reduce(np.zeros(3 + (RANK == 0)), name="shape")
+        try:
+            collectives.broadcast(np.zeros(2 + (RANK == 0)), root=0, name="kind")
+        except dtrun.Mismatch as error:
+            assert error.operation == "broadcast", error.operation
+        else:
+            raise AssertionError("shapes that differ were not refused")
         with cases.raises(dtrun.Mismatch, "tensor 'type'", "f32", "f64"):
             collectives.all_reduce(np.zeros(3, np.float32 if RANK == 0 else np.float64), name="type")
         with cases.raises(dtrun.Mismatch, "tensor 'root'"):
@@ -112,7 +118,7 @@ def test_errors_name_the_tensor_and_the_ranks():
             collectives.barrier()
         work = collectives.all_reduce(np.zeros(3), name="taken", asynchronous=True)
         if RANK == 0:  # the others have not submitted it
-            with cases.raises(dtrun.InvalidArgument, "'taken'"):
+            with cases.raises(dtrun.DuplicateName, "'taken'"):
                 collectives.all_reduce(np.zeros(3), name="taken")
             collectives.barrier()
         work.wait()
@@ -131,9 +137,9 @@ def test_process_sets():
     mine, other = (odds, evens) if RANK % 2 else (evens, odds)
     assert mine.included() and mine.rank() == RANK // 2 and mine.size() == len(mine.ranks)
     assert collectives.all_reduce(np.ones(2), op=collectives.SUM, process_set=mine).tolist() == [mine.size()] * 2
-    with cases.raises(dtrun.InvalidArgument, f"rank {RANK}"):
+    with cases.raises(dtrun.NotInSet, f"rank {RANK}"):
         collectives.all_reduce(np.ones(1), process_set=other)
-    with cases.raises(dtrun.InvalidArgument):
+    with cases.raises(dtrun.DuplicateSet):
         dtrun.add_process_set(evens.ranks)
     assert dtrun.remove_process_set(odds)
     assert dtrun.remove_process_set(evens) and not dtrun.remove_process_set(evens)

@@ -84,7 +84,7 @@ DTRUN_API void dtrun_named_queue_destroy(dtrun_named_queue* queue);
 ///
 /// Collective over all ranks of the queue, inside or outside the set, in the same order on all
 /// ranks. DTRUN_MISMATCH: the ranks pass different lists. `ranks` are ranks of the queue, in any
-/// order, each once. DTRUN_INVALID_ARGUMENT: another set has the same ranks.
+/// order, each once. DTRUN_DUPLICATE_SET: another set has the same ranks.
 DTRUN_API dtrun_error* dtrun_named_queue_add_set(
     dtrun_named_queue* queue, const int32_t* ranks, size_t rank_count, int32_t* set);
 /// Removes a process set. Collective. DTRUN_INVALID_ARGUMENT, on all ranks: the set is 0 or does
@@ -166,9 +166,10 @@ static inline dtrun_named_operation dtrun_named_operation_of(int32_t kind) {
 }
 
 /// Submits `tensor_count` tensors under their names. Several tensors are a group: either all are
-/// done or all have failed. DTRUN_INVALID_ARGUMENT, and nothing is submitted: a name is under way
-/// on this rank, this rank is not in the set, this rank has joined, or a tensor is wrong. The text
-/// names the tensor, the value found and the value expected.
+/// done or all have failed. Errors, after which nothing is submitted: DTRUN_DUPLICATE_NAME (a name
+/// is under way on this rank, or twice in the group), DTRUN_NOT_IN_SET (this rank is not in the
+/// set), DTRUN_INVALID_ARGUMENT (this rank has joined, or a tensor is wrong). The text names the
+/// tensor, the value found and the value expected.
 ///
 /// The wait returns the errors that only all ranks together can detect, on every rank that
 /// submitted the tensor. The queue continues after them: DTRUN_MISMATCH (names the tensor and the

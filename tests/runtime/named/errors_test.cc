@@ -284,7 +284,7 @@ TEST_CASE("a name that is in flight is refused and its first operation goes on")
                 [&] { static_cast<void>(r.Submit(kind, "x", Buffer(value.data(), 2), {2})); });
             ExpectEqual(
                 error,
-                "1: tensor 'x' is under way from an earlier submission; wait for that work first, "
+                "7: tensor 'x' is under way from an earlier submission; wait for that work first, "
                 "or use another name");
             r.world.Barrier();
           }
@@ -304,13 +304,13 @@ TEST_CASE("a group with a name in flight is refused as a whole") {
                 ErrorOfCall([&] {
                   static_cast<void>(r.queue.Submit({}, Group({"a", "b", "c"}, memory)));
                 }),
-                "1: tensor 'b' is under way from an earlier submission; wait for that work first, "
+                "7: tensor 'b' is under way from an earlier submission; wait for that work first, "
                 "or use another name; nothing of the group was submitted");
             ExpectEqual(
                 ErrorOfCall([&] {
                   static_cast<void>(r.queue.Submit({}, Group({"a", "c", "a"}, memory)));
                 }),
-                "1: tensor 'a' is twice in a group; expected different names");
+                "7: tensor 'a' is twice in a group; expected different names");
             r.world.Barrier();
           }
           first.Wait();
@@ -412,6 +412,7 @@ TEST_CASE("a tensor that one rank never submits times out and names the last ten
                 late.Wait();
               } catch (const Error& missing) {
                 ExpectEqual(missing.ranks(), {1}, "the ranks of the error");
+                ExpectEqual(missing.operation(), "all_reduce");
               }
             }
             common.Wait();

@@ -112,12 +112,12 @@ TEST_CASE(
             Expect(found == expected, found + "\nexpected: " + expected);
           };
           expect_refused(
-              {{0, 1}, {0, 1}}, "1: process set of ranks 0 and 1 exists already, as process set 1");
+              {{0, 1}, {0, 1}}, "8: process set of ranks 0 and 1 exists already, as process set 1");
           expect_refused(
               {{2}, {0, 1}, {1, 0}},
-              "1: process set of ranks 0 and 1 exists already, as process set 2");
+              "8: process set of ranks 0 and 1 exists already, as process set 2");
           expect_refused(
-              {{2, 0, 1}}, "1: process set of ranks 0, 1 and 2 exists already, as process set 0");
+              {{2, 0, 1}}, "8: process set of ranks 0, 1 and 2 exists already, as process set 0");
           expect_refused(
               {{0, 3}},
               "1: process set of ranks 0 and 3: rank 3 does not exist; expected ranks from 0 to 2");

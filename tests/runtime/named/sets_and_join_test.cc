@@ -153,11 +153,11 @@ TEST_CASE("a rank outside of a set and an unknown set are refused") {
           if (r.rank == 1) {
             const std::string what =
                 ": this is rank 1, which is not in process set 1; its members are ranks 0 and 2";
-            ExpectEqual(call(), "1: all_reduce" + what);
+            ExpectEqual(call(), "9: all_reduce" + what);
             ExpectEqual(
-                ErrorOfCall([&] { static_cast<void>(r.queue.Barrier(set)); }), "1: barrier" + what);
+                ErrorOfCall([&] { static_cast<void>(r.queue.Barrier(set)); }), "9: barrier" + what);
             ExpectEqual(
-                ErrorOfCall([&] { static_cast<void>(r.queue.Join(set)); }), "1: join" + what);
+                ErrorOfCall([&] { static_cast<void>(r.queue.Join(set)); }), "9: join" + what);
           } else {
             ExpectEqual(call(), "");
             ExpectEqual(x, {2}, "x");
@@ -177,10 +177,10 @@ TEST_CASE("all ranks add and remove the same sets and set numbers are never reus
           const auto remove = [&](int set) { return ErrorOfCall([&] { r.queue.RemoveSet(set); }); };
           Expect(r.queue.AddSet({0}) == 1 && r.queue.AddSet({1, 2}) == 2, "1 and 2");
           ExpectEqual(
-              add({2, 1}), "1: process set of ranks 1 and 2 exists already, as process set 2");
+              add({2, 1}), "8: process set of ranks 1 and 2 exists already, as process set 2");
           ExpectEqual(
               add({2, 0, 1}),
-              "1: process set of ranks 0, 1 and 2 exists already, as process set 0");
+              "8: process set of ranks 0, 1 and 2 exists already, as process set 0");
           ExpectEqual(
               add({0, 3}),
               "1: process set of ranks 0 and 3: rank 3 does not exist; expected ranks from 0 to 2");
