@@ -3,7 +3,7 @@
 
 namespace dtrun::base {
 
-inline constexpr char kVersion[] = "0.2.0";
+inline constexpr char kVersion[] = "0.1.0";
 
 }  // namespace dtrun::base
 

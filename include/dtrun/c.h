@@ -153,7 +153,7 @@ DTRUN_API const char* dtrun_error_operation(const dtrun_error* error);
 /// Frees an error.
 DTRUN_API void dtrun_error_destroy(dtrun_error* error);
 
-/// The version of libdtrun.so, for example "0.2.0".
+/// The version of libdtrun.so, for example "0.1.0".
 DTRUN_API const char* dtrun_version(void);
 
 /// Checks that the environment variable TF_CONFIG describes this job: its number of tasks, the

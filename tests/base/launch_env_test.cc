@@ -31,7 +31,7 @@ std::string RefusalOfLaunch(const Environment& environment) {
 TEST_CASE("the runtime reads the variables that the launcher writes") {
   const LaunchEnv launch{
       .job = "c0ffee",
-      .version = "0.2.0",
+      .version = "0.1.0",
       .hosts = {{"h1", 2}, {"[fe80::1]", 3}},
       .terminal_columns = 120,
       .threads = 4,

@@ -175,7 +175,7 @@ TEST_CASE("the table has one line per host and then one line per finding") {
   CHECK_FALSE(AllReady(hosts));
   CHECK(
       DoctorText(hosts, here) ==
-      "dtrun 0.2.0, /usr/bin/mpirun: mpirun (Open MPI) 4.1.4, program /bin/train: SHA-256 "
+      "dtrun 0.1.0, /usr/bin/mpirun: mpirun (Open MPI) 4.1.4, program /bin/train: SHA-256 "
       "aaaaaaaaaaaa...\n"
       "\n"
       "HOST         STATE    ADDRESS    CPUS  NUMA  GPUS  NETWORK         FREE MEMORY  FREE TMP  "

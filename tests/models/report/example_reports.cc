@@ -47,7 +47,7 @@ RunReport ExampleReport(int epochs, int ranks) {
       {"optimizer", "adam, learning rate 0.001"},
       {"data <dir>", "/usr/share/datasets/fashion-mnist & more"},
       {"hosts", "node1 (8)"},
-      {"dtrun", "0.2.0"}};
+      {"dtrun", "0.1.0"}};
   for (int epoch = 1; epoch <= epochs; ++epoch) report.epochs.push_back(Epoch(epoch));
   for (int rank = 0; rank < ranks; ++rank) report.ranks.push_back(Rank(rank));
   for (int n = 1; n <= ranks; n *= 2) report.scaling.push_back(Scaling(n));

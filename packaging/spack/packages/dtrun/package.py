@@ -16,7 +16,7 @@ class Dtrun(Package):
 
     # The owner of dtrun has not chosen a licence, and the source has no public address: no license, url or checksum.
     has_code = False
-    version("0.2.0")
+    version("0.1.0")
 
     variant("core", default=False, description="Only dtrun, its library with the headers, and cnn_fmnist")
 
