@@ -14,9 +14,9 @@
 //        result is compared with the same trainer with an MPI_Allreduce per parameter after
 //        backward(), and with a trainer without any communication.
 //   resnet18, transformer: examples/s of all ranks. The result is compared with gradients that are
-//        reduced after backward(), with trainers that do not communicate (what is longer than
-//        their step is exposed communication), and with --peer COMMAND with PyTorch's
-//        DistributedDataParallel in processes of its own (bench/peers/torch_ddp.py).
+//        reduced after backward(), and with trainers that do not communicate: the difference is
+//        exposed communication. With --peer COMMAND, the result is also compared with PyTorch's
+//        DistributedDataParallel in separate processes (bench/peers/torch_ddp.py).
 //
 // Run it under dtrun or mpirun.
 
@@ -198,7 +198,7 @@ struct ByCache {
   }
 };
 
-// A port of 127.0.0.1 that nobody listens at.
+// A free port of 127.0.0.1.
 int FreePort() {
   const dtrun::bench::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

@@ -1,7 +1,7 @@
 """run(): calls a Python function on the ranks of a job of its own.
 
 The caller writes the function and its arguments into a folder, and dtrun starts Python with work(FOLDER) on each rank. A rank
-leaves what the function returned there, as a whole file or none.
+leaves its result there, as a whole file or none.
 """
 import os
 import pickle
@@ -18,7 +18,7 @@ _RANKS = ("DTRUN_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, folder=None, options=()):
-    """Calls func(*args, **kwargs) on each of np ranks and returns the list of what they returned, by rank.
+    """Calls func(*args, **kwargs) on each of np ranks and returns the list of their results, by rank.
 
     The function calls init() itself, as in a program of its own. hosts and hostfile are those of dtrun, for example "a:2,b:2";
     jobs on other hosts need a folder that all hosts share. options are more words for dtrun's command line, for example
@@ -87,7 +87,7 @@ def _read(path, rank):
 
 
 def work(folder):
-    """What a rank does: calls the function, and leaves its result in the folder."""
+    """The work of a rank: calls the function, and leaves its result in the folder."""
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     with open(os.path.join(folder, _CALL), "rb") as file:
         told = pickle.load(file)
