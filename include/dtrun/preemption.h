@@ -5,6 +5,7 @@
 #include <dtrun/types.h>
 #include <signal.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace dtrun {
@@ -19,6 +20,12 @@ inline constexpr int kPreempted = 75;
 /// and the second one ends the process. Make it early in main: dtrun gives time to save only to
 /// programs that take notices. One object at a time.
 ///
+/// The handler runs on a stack of its own. While oneDNN (at least 2.6 to 3.11, oneDNN's issue 4845)
+/// multiplies matrices, the stack pointer of the thread points into the heap, so a handler on the
+/// thread's stack would overwrite other memory. Other handlers in a trainer need SA_ONSTACK for the
+/// same reason. The stack belongs to the thread that makes the object: make it in the main thread,
+/// which takes the signals.
+///
 ///   dtrun::PreemptionNotice notice;
 ///   ...
 ///   for (; step < steps; ++step) {
@@ -32,9 +39,10 @@ class PreemptionNotice {
  public:
   PreemptionNotice() {
     given_ = 0;
+    UseOwnStack();
     struct sigaction action = {};
     action.sa_handler = Take;
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     sigaction(SIGUSR1, &action, &usr1_);
     sigaction(SIGTERM, &action, &term_);
@@ -65,6 +73,19 @@ class PreemptionNotice {
     given_ = 1;
   }
 
+  // Keeps a stack that the thread has already. Its own one stays in use after the destructor: a
+  // thread may be on it.
+  static void UseOwnStack() {
+    stack_t stack = {};
+    if (sigaltstack(nullptr, &stack) != 0 || (stack.ss_flags & SS_DISABLE) == 0) return;
+    stack = {};
+    stack.ss_sp = stack_;
+    stack.ss_size = sizeof stack_;
+    sigaltstack(&stack, nullptr);
+  }
+
+  // The registers of a processor with AMX take 11 KB of it.
+  alignas(64) inline static char stack_[std::size_t{64} << 10];
   inline static volatile sig_atomic_t given_ = 0;
   struct sigaction usr1_ = {}, term_ = {};
 };

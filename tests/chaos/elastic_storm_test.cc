@@ -209,6 +209,8 @@ void Storm(
     const CommandResult result = training.Wait();
     INFO("seed " << seed << "\n" << result.err << result.out);
     REQUIRE(result.exit_code == 0);
+    REQUIRE(result.err.find("SIGABRT") == std::string::npos);
+    REQUIRE(result.err.find("SIGSEGV") == std::string::npos);
     REQUIRE(training.Digest() == digest);
     check(result);
   }
@@ -277,13 +279,15 @@ TEST_CASE("trainings that are pre-empted at any time save, resume and lose no st
       }
       const CommandResult result = training.Wait();
       INFO(result.err << result.out);
+      REQUIRE((result.exit_code == 0 || result.exit_code == 75));
+      REQUIRE(result.err.find("SIGABRT") == std::string::npos);
+      REQUIRE(result.err.find("SIGSEGV") == std::string::npos);
       const int64_t resumed = NumberAfter(result.err, backups.path() + "/ckpt_");
       if (resumes_at > 0) REQUIRE(resumed == resumes_at);
       if (result.exit_code == 0) {
         REQUIRE(training.Digest() == CalmDigest());
         break;
       }
-      REQUIRE(result.exit_code == 75);
       ++saved;
       const int64_t ended = NumberAfter(result.err, "ended after step ");
       if (ended < 0) {  // in the evaluation after the training
