@@ -471,6 +471,13 @@ void HostAgents::GiveNotice() {
   SendToAll(FrameType::kNotice);
 }
 
+NoticeAnswers HostAgents::answers() const {
+  HostRanks ranks;
+  for (const auto& host : hosts_)
+    if (!host->gone && !host->forgotten) ranks.insert(host->ranks.begin(), host->ranks.end());
+  return reports_.answers(ranks, MonotonicNs());
+}
+
 void HostAgents::Stop() {
   for (const auto& host : hosts_) host->stopped = false;
   SendToAll(FrameType::kStop);

@@ -149,7 +149,7 @@ class HostAgents {
 
   /// Tells the ranks that the job is going to end. `answers` counts their answers since then.
   void GiveNotice();
-  NoticeAnswers answers() const { return reports_.answers(MonotonicNs()); }
+  NoticeAnswers answers() const;
 
   /// Sends SIGTERM to the programs of all ranks. Their wrappers go on, so the engine does not see
   /// the programs end.

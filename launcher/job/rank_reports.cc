@@ -200,8 +200,11 @@ std::vector<base::FlightProgress> RankReports::progress() const {
   return progress;
 }
 
-NoticeAnswers RankReports::answers(int64_t now_ns) const {
+NoticeAnswers RankReports::answers(const HostRanks& ranks, int64_t now_ns) const {
   NoticeAnswers answers;
+  HostRanks unheard = ranks;
+  for (const ExitRecord& record : records_) unheard.erase(record.rank);
+  answers.starting = static_cast<int>(unheard.size());
   const int64_t recently = now_ns - std::chrono::nanoseconds(Interruption::kStartTime).count();
   for (const auto& [rank, takes] : takes_notices_) answers.takers += takes ? 1 : 0;
   for (const ExitRecord& record : records_)

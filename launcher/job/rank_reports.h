@@ -44,8 +44,8 @@ class RankReports {
   /// The last progress report of each rank, in rank order.
   std::vector<base::FlightProgress> progress() const;
 
-  /// The answers to notices since ForgetAnswers.
-  NoticeAnswers answers(int64_t now_ns) const;
+  /// The answers of `ranks` to notices since ForgetAnswers. A rank without a report is starting.
+  NoticeAnswers answers(const HostRanks& ranks, int64_t now_ns) const;
   void ForgetAnswers() { takes_notices_.clear(); }
 
  private:

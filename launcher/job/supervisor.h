@@ -19,7 +19,7 @@ namespace dtrun::launcher {
 struct NoticeAnswers {
   int awaited = 0;   ///< running ranks that have not answered
   int takers = 0;    ///< ranks with a program that takes notices
-  int starting = 0;  ///< other ranks whose program has just started: it may take notices soon
+  int starting = 0;  ///< other ranks whose program starts: it may take notices soon
 };
 
 /// The steps by which a signal to dtrun ends a job: an early notice to the ranks, a grace time,

@@ -89,10 +89,19 @@ TEST_CASE("running ranks answer each notice anew") {
   reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
   reports.Hear({FrameType::kStarted, 3, R"({"pid": 41})"}, kRanks, 5);
   reports.Hear({FrameType::kNoticed, 3, R"({"takes": true})"}, kRanks, 6);
-  CHECK(reports.answers(10).awaited == 1);
-  CHECK(reports.answers(10).takers == 1);
+  CHECK(reports.answers({2, 3}, 10).awaited == 1);
+  CHECK(reports.answers({2, 3}, 10).takers == 1);
   reports.ForgetAnswers();
-  CHECK(reports.answers(10).awaited == 2);
+  CHECK(reports.answers({2, 3}, 10).awaited == 2);
+}
+
+TEST_CASE("a rank that has not been heard of is starting") {
+  RankReports reports;
+  CHECK(reports.answers({2, 3}, 10).starting == 2);
+  reports.Hear({FrameType::kStarted, 3, R"({"pid": 41})"}, kRanks, 5);
+  reports.Hear({FrameType::kNoticed, 3, R"({"takes": true})"}, kRanks, 6);
+  CHECK(reports.answers({2, 3}, 10).starting == 1);
+  CHECK(reports.answers({3}, 10).starting == 0);
 }
 
 TEST_CASE("an agent may report only on the ranks of its own host") {
