@@ -27,7 +27,7 @@ void Report(const launcher::RankReports& reports, int engine_code) {
   for (const launcher::ExitRecord& record : story.records)
     fuzz::Expect(kRanks.contains(record.rank));
   constexpr int kCount = 3;
-  fuzz::Expect(reports.running() <= kCount && reports.answers(0).takers <= kCount);
+  fuzz::Expect(reports.running() <= kCount && reports.answers({}, 0).takers <= kCount);
   story.verdict = launcher::JudgeFailure(
       story.records, engine_code, kHosts,
       launcher::LaunchEngines().front()->Explain(engine_code, kHosts));
