@@ -11,7 +11,6 @@
 #include <dtrun/detail/step_gradients.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
-#include <dtrun/state_broadcast.h>
 #include <dtrun/types.h>
 
 #include <cstdint>

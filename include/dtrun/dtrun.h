@@ -26,7 +26,6 @@
 #include <dtrun/replicas.h>
 #include <dtrun/sharded_optimizer.h>
 #include <dtrun/sliceable_optimizer.h>
-#include <dtrun/state_broadcast.h>
 #include <dtrun/strategies.h>
 #include <dtrun/strategy.h>
 #include <dtrun/tensors.h>

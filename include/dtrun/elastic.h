@@ -10,7 +10,6 @@
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/sharded_optimizer.h>
-#include <dtrun/state_broadcast.h>
 
 #include <algorithm>
 #include <atomic>

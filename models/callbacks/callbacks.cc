@@ -2,7 +2,7 @@
 
 #include <dtrun/error.h>
 #include <dtrun/metrics.h>
-#include <dtrun/state_broadcast.h>
+#include <dtrun/optimizer.h>
 
 #include <algorithm>
 #include <cmath>

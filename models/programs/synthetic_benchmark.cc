@@ -6,7 +6,7 @@
 #include <dtrun/context.h>
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/error.h>
-#include <dtrun/state_broadcast.h>
+#include <dtrun/optimizer.h>
 #include <dtrun/types.h>
 #include <omp.h>
 

@@ -1,7 +1,7 @@
 #include "models/train/kept_training.h"
 
 #include <dtrun/objects.h>
-#include <dtrun/state_broadcast.h>
+#include <dtrun/optimizer.h>
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 #include "models/train/replica.h"
 
-#include <dtrun/state_broadcast.h>
+#include <dtrun/optimizer.h>
 
 #include <algorithm>
 #include <utility>

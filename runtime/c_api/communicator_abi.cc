@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "dtrun/c.h"
-#include "dtrun/c_device_registration.h"
 #include "dtrun/error.h"
 #include "dtrun/types.h"
 #include "ops/backends/backends.h"

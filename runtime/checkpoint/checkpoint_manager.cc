@@ -214,7 +214,7 @@ std::vector<CheckpointRecord> CheckpointManager::Load(
       *communicator_, [&] { return FormatRecords(LoadFrom(*folder_, wanted, tensors)); }));
   LogRefused(records);
   if (records.empty()) return records;
-  // Two broadcasts are under way: see BroadcastInTurn in <dtrun/state_broadcast.h>.
+  // Two broadcasts are under way: see BroadcastInTurn in <dtrun/optimizer.h>.
   std::vector<ops::Work> works;
   for (const Tensor& tensor : tensors) {
     works.push_back(communicator_->StartBroadcast(tensor.buffer, 0));

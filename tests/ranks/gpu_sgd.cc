@@ -4,11 +4,9 @@
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
 #include <dtrun/device_memory.h>
-#include <dtrun/device_registration.h>
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
-#include <dtrun/state_broadcast.h>
 #include <dtrun/types.h>
 
 #include <cmath>

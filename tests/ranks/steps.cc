@@ -7,7 +7,6 @@
 #include <dtrun/context.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/optimizer.h>
-#include <dtrun/state_broadcast.h>
 #include <dtrun/tensors.h>
 #include <dtrun/types.h>
 #include <signal.h>

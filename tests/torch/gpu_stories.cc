@@ -2,7 +2,6 @@
 // CPU.
 
 #include <dtrun/torch.h>
-#include <dtrun/torch_registration.h>
 
 #include <optional>
 #include <string>

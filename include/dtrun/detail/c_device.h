@@ -20,6 +20,18 @@ extern "C" {
 DTRUN_API dtrun_error* dtrun_communicator_allocate_on_device(
     dtrun_communicator* communicator, int32_t device, uint64_t bytes, dtrun_memory** memory);
 
+/// Makes a handle of the `bytes` at `data` on GPU `device`, which the program has allocated itself.
+/// Registration has no effect since dtrun 0.2: collectives treat all memory of a GPU alike. The
+/// function stays for programs that call it. Collective. The memory stays the program's. `bytes`
+/// may differ between ranks, and may be 0, with any `data`. Destroy `*memory` before the
+/// communicator. Errors as in dtrun_communicator_allocate_on_device.
+DTRUN_API dtrun_error* dtrun_communicator_register_on_device(
+    dtrun_communicator* communicator, int32_t device, void* data, uint64_t bytes,
+    dtrun_memory** memory);
+
+/// Always "": nothing keeps collectives from using the memory.
+DTRUN_API const char* dtrun_memory_obstacle(const dtrun_memory* memory);
+
 /// The backend that moves data between GPU `device` and the other ranks' GPUs: "cuda_ipc", "nccl",
 /// "hierarchical" or "host_staged". The first call is collective. Valid as long as the
 /// communicator. Errors as in dtrun_communicator_allocate_on_device.

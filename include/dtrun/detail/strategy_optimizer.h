@@ -6,7 +6,6 @@
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/sharded_optimizer.h>
-#include <dtrun/state_broadcast.h>
 #include <dtrun/types.h>
 
 #include <cstdint>
