@@ -112,6 +112,9 @@ class Callback {
   /// here. Returns where it was saved; "": nowhere.
   virtual std::string OnPreemption(Run&) { return ""; }
   virtual void OnEpochBegin(Run&) {}
+  /// Runs before the validation of an epoch in which the training ends before the last batch. The
+  /// position is after the last step: a longer training would go on there. Save the state here.
+  virtual void OnEpochCut(Run&) {}
   /// Runs after the epoch's validation.
   virtual void OnEpochEnd(Run&, Logs&) {}
   virtual void OnBatchBegin(Run&) {}

@@ -165,8 +165,17 @@ void BackupAndRestore::OnBatchEnd(Run& run, const Logs&) {
       {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
 }
 
+// Without this backup, a process that is ended in the evaluation after the training would lose the
+// steps since the last one.
+void BackupAndRestore::OnEpochCut(Run& run) {
+  if (IsDue(run.position.step, options_.every_batches)) return;  // OnBatchEnd has saved
+  Save(
+      run, options_.print, *manager_, options_.asynchronous,
+      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
+}
+
 // Also runs if the last batch was just backed up: only this backup says that the epoch has ended.
-// An epoch that was cut short gets no such backup.
+// OnEpochCut has saved an epoch that was cut short.
 void BackupAndRestore::OnEpochEnd(Run& run, Logs&) {
   if (run.cut_short) return;
   Save(

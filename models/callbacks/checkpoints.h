@@ -80,6 +80,7 @@ class BackupAndRestore : public Callback {
   void OnBatchEnd(Run& run, const Logs& logs) override;
   void OnEpochEnd(Run& run, Logs& logs) override;
   std::string OnPreemption(Run& run) override;
+  void OnEpochCut(Run& run) override;
   void OnTrainEnd(Run& run, const Logs& logs) override;
 
  private:

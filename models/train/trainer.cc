@@ -102,6 +102,10 @@ void Trainer::RunEpoch(
 
   const std::vector<double> sums = SumsOf(all_metrics_);
   run.cut_short = run.steps > 0 && run.position.batch < run.steps;
+  const bool ends_here =
+      run.stop() || (options.max_steps > 0 && run.position.step >= options.max_steps);
+  if (run.cut_short && ends_here)
+    Call(callbacks, [&](Callback& callback) { callback.OnEpochCut(run); });
   SumOverRanks(run.world(), all_metrics_);
   Logs logs = LogsOf("");
   logs["learning_rate"] = run.learning_rate();

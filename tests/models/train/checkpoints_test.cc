@@ -226,6 +226,35 @@ TEST_CASE("a training that is told to end saves at once, and resumes with the sa
   CHECK(resumed.weights == whole.weights);
 }
 
+TEST_CASE("a training that ends inside an epoch goes on there with the same curve to the bit") {
+  TemporaryFolder folder;
+  Ended whole, resumed;
+  OnTrainingRanks(3, [&](TrainingRig& rig) {
+    History history = rig.trainer.Fit(rig.train, {.epochs = 3, .validation_data = &rig.test});
+    if (rig.world.rank() == 0) whole = {std::move(history), rig.Weights()};
+  });
+  const auto fit = [&](const FitOptions& options) {
+    return OnTrainingRanks(3, [&](TrainingRig& rig) {
+      FitOptions with_test = options;
+      with_test.validation_data = &rig.test;
+      History history = rig.trainer.Fit(
+          rig.train, with_test,
+          Callbacks(BackupAndRestore({.folder = folder.path(), .delete_at_end = false})));
+      if (rig.world.rank() == 0) resumed = {std::move(history), rig.Weights()};
+    });
+  };
+  CHECK(fit({.epochs = 3, .max_steps = 8}) == Nothing(3));
+  const std::vector<std::string> saved = CheckpointsIn(folder.path());
+  CHECK(std::find(saved.begin(), saved.end(), "ckpt_8") != saved.end());
+  CHECK(fit({.epochs = 3, .max_steps = 8}) == Nothing(3));
+  CHECK(resumed.history.epochs.empty());  // nothing is left to train
+  CHECK(fit({.epochs = 3}) == Nothing(3));
+  REQUIRE(resumed.history.epochs == std::vector<uint64_t>{1, 2});
+  CHECK(resumed.history.logs[0] == whole.history.logs[1]);
+  CHECK(resumed.history.logs[1] == whole.history.logs[2]);
+  CHECK(resumed.weights == whole.weights);
+}
+
 TEST_CASE("a training that is told to end and has no place to save says so with exit code 73") {
   const PreemptionNotice notice;
   int code = 0;
