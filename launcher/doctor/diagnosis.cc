@@ -91,6 +91,23 @@ void CheckProgram(const ProgramFacts& found, const ProgramFacts& here, Findings&
          "copy the same program to all hosts"});
 }
 
+// An MPI without its own launcher takes each rank for a job of one process.
+void CheckMpi(const ProgramFacts& found, bool starts_by_open_mpi, Findings& findings) {
+  for (const std::string& library : found.mpi_libraries) {
+    if (starts_by_open_mpi && library == "libmpi.so.40") continue;
+    if (starts_by_open_mpi)
+      findings.push_back(
+          {true, "MPI of the program", library, "libmpi.so.40 of Open MPI, or no MPI",
+           "compile the program with the mpicxx of Open MPI: to another MPI, each rank would be a "
+           "job of its own"});
+    else
+      findings.push_back(
+          {false, "MPI of the program", library, "no MPI with this launcher",
+           "if the program calls MPI_Init, each rank is a job of its own; --launcher mpirun starts "
+           "programs of Open MPI"});
+  }
+}
+
 std::string Number(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", number);
@@ -141,6 +158,7 @@ std::vector<Finding> FindingsOf(const HostLook& look, const HostLook& here, bool
     CheckInstallation(look.facts.installation, needs_open_mpi, findings);
     if (needs_open_mpi) CheckOpenMpi(look.facts.installation, here.facts.installation, findings);
     CheckProgram(look.facts.program, here.facts.program, findings);
+    CheckMpi(look.facts.program, needs_open_mpi, findings);
     CheckCpus(look.facts.cpus, look.slots, findings);
     CheckMemory(look.facts.memory, findings);
     CheckClock(look, findings);
@@ -270,10 +288,10 @@ std::string FindingLine(const std::string& host, const Finding& finding) {
   return one_line + "\n";
 }
 
-// The versions and the program of this machine. They hold for all hosts without a finding about
-// them.
-std::string Heading(const HostLook& here) {
-  std::string text = Text("dtrun ", base::kVersion);
+// The launcher, and the versions and the program of this machine. They hold for all hosts without a
+// finding about them.
+std::string Heading(const HostLook& here, const std::string& launcher) {
+  std::string text = Text("dtrun ", base::kVersion, ", launcher ", launcher);
   const InstallationFacts& installation = here.facts.installation;
   if (!installation.mpirun.empty())
     text += Text(", ", installation.mpirun, ": ", installation.mpirun_version);
@@ -299,7 +317,8 @@ std::string Conclusion(const std::vector<Diagnosis>& hosts) {
 
 }  // namespace
 
-std::string DoctorText(const std::vector<Diagnosis>& hosts, const HostLook& here) {
+std::string DoctorText(
+    const std::vector<Diagnosis>& hosts, const HostLook& here, const std::string& launcher) {
   std::vector<Cells> rows = {
       {"HOST", "STATE", "ADDRESS", "CPUS", "NUMA", "GPUS", "NETWORK", "FREE MEMORY", "FREE TMP",
        "CLOCK"}};
@@ -308,10 +327,11 @@ std::string DoctorText(const std::vector<Diagnosis>& hosts, const HostLook& here
     rows.push_back(RowOf(host));
     for (const Finding& finding : host.findings) findings += FindingLine(host.look.host, finding);
   }
-  return Heading(here) + "\n" + Table(rows) + "\n" + findings + Conclusion(hosts);
+  return Heading(here, launcher) + "\n" + Table(rows) + "\n" + findings + Conclusion(hosts);
 }
 
-std::string DoctorJson(const std::vector<Diagnosis>& hosts, const HostLook& here) {
+std::string DoctorJson(
+    const std::vector<Diagnosis>& hosts, const HostLook& here, const std::string& launcher) {
   json list = json::array();
   for (const Diagnosis& host : hosts) {
     json entry = {{"host", host.look.host},       {"state", State(host)},
@@ -328,6 +348,7 @@ std::string DoctorJson(const std::vector<Diagnosis>& hosts, const HostLook& here
       {"version", base::kVersion},
       {"ready", AllReady(hosts)},
       {"here", here.facts.host_name},
+      {"launcher", launcher},
       {"hosts", list}};
   return JsonText(report, 2) + "\n";
 }

@@ -48,10 +48,13 @@ struct Diagnosis {
 
 /// A heading, a table with a line for each host, a line for each finding, and the conclusion.
 /// `here` is this machine. Its Open MPI and program are the reference for the other hosts.
-std::string DoctorText(const std::vector<Diagnosis>& hosts, const HostLook& here);
+/// `launcher` is the name of the engine that a job would have.
+std::string DoctorText(
+    const std::vector<Diagnosis>& hosts, const HostLook& here, const std::string& launcher);
 
 /// The same as JSON, with all facts of each host.
-std::string DoctorJson(const std::vector<Diagnosis>& hosts, const HostLook& here);
+std::string DoctorJson(
+    const std::vector<Diagnosis>& hosts, const HostLook& here, const std::string& launcher);
 
 /// Whether no host would stop a job.
 bool AllReady(const std::vector<Diagnosis>& hosts);

@@ -116,15 +116,25 @@ std::vector<Target> TargetsOf(const Options& options, const Surroundings& surrou
   return targets;
 }
 
-// The engine that a job on these hosts would have.
-const LaunchEngine& EngineOf(const Options& options, const std::vector<Target>& targets) {
-  if (options.engine != nullptr) return *options.engine;
+// What the engine of a job on these hosts would have to start.
+EngineCall CallOf(const Options& options, const std::vector<Target>& targets) {
   EngineCall call;
   for (const Target& target : targets) call.placement.push_back({target.host, target.slots});
   call.only_this_machine = std::all_of(
       targets.begin(), targets.end(), [](const Target& target) { return target.on_this_machine; });
   call.mpi_args = options.mpi_args;
-  return ChooseLaunchEngine(call, base::ProcessEnv("PATH").value_or(""));
+  return call;
+}
+
+// Why the engine cannot start the job. A missing or unknown mpirun is a finding about Open MPI.
+std::optional<Finding> ProblemOf(
+    const LaunchEngine& engine, const EngineCall& call, const std::string& path) {
+  const bool is_missing = engine.is_own() && !engine.IsInstalled(path);
+  const std::string why = is_missing ? Text("no ", engine.name(), " in PATH") : engine.Probe(call);
+  if (why.empty()) return std::nullopt;
+  return Finding{
+      true, "launcher", Text(engine.name(), ", which cannot start the job: ", why),
+      "another launcher", Text("--launcher ", ChooseLaunchEngine(call, path).name())};
 }
 
 }  // namespace
@@ -141,16 +151,21 @@ DoctorResult RunDoctor(
   const auto is_here = [](const Target& target) { return target.on_this_machine; };
   size_t here =
       static_cast<size_t>(std::find_if(targets.begin(), targets.end(), is_here) - targets.begin());
-  const LaunchEngine& engine = EngineOf(options, targets);
+  const EngineCall call = CallOf(options, targets);
+  const std::string path = base::ProcessEnv("PATH").value_or("");
+  const LaunchEngine& engine =
+      options.engine != nullptr ? *options.engine : ChooseLaunchEngine(call, path);
   if (here == targets.size()) targets.push_back({OwnHostName(), 0, true});
   const std::vector<HostLook> looks = LookAtAll(targets, PlanLook(options, engine));
   std::vector<Diagnosis> hosts;
   for (const HostLook& look : looks)
     hosts.push_back({look, FindingsOf(look, looks[here], !engine.is_own())});
-  const std::string json = DoctorJson(hosts, looks[here]);
+  if (const auto problem = ProblemOf(engine, call, path))
+    hosts[here].findings.insert(hosts[here].findings.begin(), *problem);
+  const std::string json = DoctorJson(hosts, looks[here], engine.name());
   if (file) file->Write(json);
   return {
-      options.json == "-" ? json : DoctorText(hosts, looks[here]),
+      options.json == "-" ? json : DoctorText(hosts, looks[here], engine.name()),
       static_cast<int>(AllReady(hosts) ? ExitCode::kSuccess : ExitCode::kUnavailable)};
 }
 

@@ -64,7 +64,7 @@ InstallationFacts FindInstallation(const ProbeRequest& request) {
   }
   for (const OwnLibrary& library : OwnLibraries()) {
     if (library.file.empty()) continue;  // not installed; a program may bring its own
-    for (const std::string& missing : MissingLibraries(library.file, request.library_path))
+    for (const std::string& missing : MissingIn(LibraryList(library.file, request.library_path)))
       facts.missing_libraries.push_back(missing + " (for " + library.file + ")");
   }
   std::error_code ignored;
@@ -80,14 +80,16 @@ InstallationFacts FindInstallation(const ProbeRequest& request) {
 }
 
 ProgramFacts ExamineProgram(const ProbeRequest& request) {
-  ProgramFacts facts = {request.program, "", "", {}};
+  ProgramFacts facts = {request.program, "", "", {}, {}};
   if (request.program.empty()) return facts;
   try {
     std::error_code error;
     if (request.program.front() != '/') std::filesystem::current_path(request.cwd, error);
     if (error) throw LaunchError(ExitCode::kNotFound, "folder " + request.cwd + " does not exist");
     FindProgram(request.program, "");
-    facts.missing_libraries = MissingLibraries(request.program, request.library_path);
+    const std::string libraries = LibraryList(request.program, request.library_path);
+    facts.missing_libraries = MissingIn(libraries);
+    facts.mpi_libraries = MpiIn(libraries);
   } catch (const LaunchError& error) {
     facts.problem = error.what();
   }

@@ -1,6 +1,6 @@
 // `ld.so --list FILE` maps the file and its libraries, prints the path of each library and ends.
 // None of their code runs. A file may name its own loader, and that loader would run, so
-// MissingLibraries uses the loader of this program.
+// LibraryList uses the loader of this program.
 //
 // A child gets a socket as its stdin. This process polls the child's output and end, so no call
 // waits longer than until its deadline.
@@ -88,10 +88,10 @@ std::optional<std::string> MissingVersion(const std::string& line) {
 
 }  // namespace
 
-std::vector<std::string> MissingIn(const std::string& listing) {
+std::vector<std::string> MissingIn(const std::string& list) {
   constexpr char kFailure[] = "error while loading shared libraries: ";
   std::vector<std::string> missing;
-  for (const std::string& line : base::Split(listing, '\n')) {
+  for (const std::string& line : base::Split(list, '\n')) {
     const size_t arrow = line.find(" => not found");
     const size_t failure = line.find(kFailure);
     if (arrow != std::string::npos) {
@@ -107,12 +107,23 @@ std::vector<std::string> MissingIn(const std::string& listing) {
   return missing;
 }
 
-std::vector<std::string> MissingLibraries(
-    const std::string& file, const std::string& library_path) {
+std::vector<std::string> MpiIn(const std::string& list) {
+  std::vector<std::string> found;
+  for (const std::string& line : base::Split(list, '\n')) {
+    const size_t begin = line.find_first_not_of(" \t");
+    const size_t end = line.find(' ', begin);
+    if (begin == std::string::npos || end == std::string::npos) continue;
+    const std::string name = line.substr(begin, end - begin);
+    if (name.starts_with("libmpi.so.") || name.starts_with("libmpich.so.")) AddOnce(found, name);
+  }
+  return found;
+}
+
+std::string LibraryList(const std::string& file, const std::string& library_path) {
   const std::optional<Dynamic> own = DynamicOf("/proc/self/exe"), asked = DynamicOf(file);
-  if (!own || own->loader.empty() || !asked || !asked->is_dynamic) return {};
+  if (!own || own->loader.empty() || !asked || !asked->is_dynamic) return "";
   // This loader cannot judge a file that was built for another C library.
-  if (!asked->loader.empty() && asked->loader != own->loader) return {};
+  if (!asked->loader.empty() && asked->loader != own->loader) return "";
   std::vector<std::pair<std::string, std::string>> variables = {{"LC_ALL", "C"}};
   if (!library_path.empty()) variables.emplace_back("LD_LIBRARY_PATH", library_path);
   std::string path = file.find('/') == std::string::npos ? "./" + file : file;
@@ -123,7 +134,7 @@ std::vector<std::string> MissingLibraries(
     path = target;
   const Said said =
       RunToEnd({own->loader, "--list", path}, Child::Clock::now() + kPatience, variables);
-  return MissingIn(said.out + said.err);
+  return said.out + said.err;
 }
 
 // ---- Child processes ----------------------------------------------------------------------------

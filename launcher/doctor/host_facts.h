@@ -32,8 +32,10 @@ struct ProgramFacts {
   std::string problem;  ///< why it cannot be run; "": it can
   std::string sha256;   ///< hexadecimal; "": it cannot be read
   std::vector<std::string> missing_libraries;
+  std::vector<std::string> mpi_libraries = {};  ///< "libmpich.so.12"
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProgramFacts, file, problem, sha256, missing_libraries)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(
+    ProgramFacts, file, problem, sha256, missing_libraries, mpi_libraries)
 
 /// The parts of dtrun and Open MPI on a host.
 struct InstallationFacts {
@@ -96,15 +98,18 @@ inline constexpr char kProbeClock[] = "clock";
 
 // ---- Shared libraries ---------------------------------------------------------------------------
 
-/// The shared libraries that `file` needs and this host lacks, looked up with LD_LIBRARY_PATH set
-/// to `library_path`. No code of the file runs, because the loader of this program lists the
-/// libraries. None if the file is not a dynamically linked 64-bit ELF file, or if it names another
-/// loader.
-std::vector<std::string> MissingLibraries(const std::string& file, const std::string& library_path);
+/// The list that the loader prints of the shared libraries that `file` needs, looked up with
+/// LD_LIBRARY_PATH set to `library_path`. No code of the file runs, because the loader of this
+/// program lists the libraries. "" if the file is not a dynamically linked 64-bit ELF file, or if
+/// it names another loader.
+std::string LibraryList(const std::string& file, const std::string& library_path);
 
-/// The missing libraries in the list that the loader prints for a file.
+/// The missing libraries in such a list.
 ///   "  libx.so.1 => not found"  ->  {"libx.so.1"}
-std::vector<std::string> MissingIn(const std::string& listing);
+std::vector<std::string> MissingIn(const std::string& list);
+
+/// The libraries of an MPI in such a list: libmpi.so.N and libmpich.so.N.
+std::vector<std::string> MpiIn(const std::string& list);
 
 // ---- Child processes ----------------------------------------------------------------------------
 

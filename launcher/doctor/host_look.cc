@@ -139,11 +139,17 @@ bool ReadGreeting(Child& probe, const LookPlan& plan, HostLook& look) {
     if (noise.empty()) noise = *line;
   }
   const auto exit_code = probe.Wait(plan.deadline);
-  look.reach.push_back(
-      exit_code ? FailureOf(look.host, plan.probe, probe.complaint(), *exit_code)
-                : Finding{
-                      true, "ssh", "no answer within the time of --start-timeout", "an answer",
-                      "check whether the host is overloaded"});
+  Finding failure = exit_code ? FailureOf(look.host, plan.probe, probe.complaint(), *exit_code)
+                              : Finding{
+                                    true, "ssh", "no answer within the time of --start-timeout",
+                                    "an answer", "check whether the host is overloaded"};
+  if (!plan.reach.by_ssh && failure.thing.starts_with("ssh")) {
+    std::vector<std::string> words = RemoteShell(plan.reach);
+    failure.thing = words.front();
+    words.insert(words.end(), {SshHost(look.host), "true"});
+    if (exit_code) failure.advice = "try: " + ShellLine(words);
+  }
+  look.reach.push_back(failure);
   return false;
 }
 
@@ -175,7 +181,7 @@ void AskProbe(const Target& target, const LookPlan& plan, HostLook& look) {
   std::vector<std::string> words = {plan.probe};
   if (!target.on_this_machine) {
     words = RemoteShell(plan.reach);
-    words.insert(words.end(), {SshHost(target.host), ShellQuoted(plan.probe)});
+    words.insert(words.end(), {SshHost(target.host), RemotePath(plan.reach, plan.probe)});
   }
   Child probe(words);
   if (!ReadGreeting(probe, plan, look)) return;

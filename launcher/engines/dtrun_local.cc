@@ -1,5 +1,6 @@
 // dtrun_local COUNT[@HOST]... [--shell WORDS] [-x NAME]... WRAPPER WORD...: replaces mpirun in a
 // job without MPI. Each COUNT is a number of consecutive ranks, on HOST or on this machine.
+// --starter WORDS replaces --shell if WORDS take a path on HOST as it is, without quotes.
 //
 // dtrun_local starts the wrapper once for each rank of this machine, in a new process group, with
 // its rank in DTRUN_RANK. For each HOST, the remote shell WORDS starts another dtrun_local, without
@@ -69,7 +70,8 @@ struct Part {
 // The command line.
 struct Request {
   std::vector<Part> parts = {};  // in the order of the ranks
-  Words shell = {};              // goes before a host and a command
+  Words shell = {};              // goes before a host and the path of a program
+  bool parses_command = true;    // that path needs quotes
   Words exported = {};           // names of variables
   Words command = {};            // the wrapper and its arguments
 };
@@ -89,9 +91,14 @@ std::optional<Request> ParseRequest(const Words& words) {
     if (!part) break;
     request.parts.push_back(*part);
   }
-  for (; words.end() - word > 2 && (*word == "-x" || *word == "--shell"); word += 2) {
+  const auto is_option = [](const std::string& option) {
+    return option == "-x" || option == "--shell" || option == "--starter";
+  };
+  for (; words.end() - word > 2 && is_option(*word); word += 2) {
     if (*word == "-x") request.exported.push_back(word[1]);
-    if (*word == "--shell") request.shell = SplitWords(word[1]);
+    if (*word == "-x") continue;
+    request.shell = SplitWords(word[1]);
+    request.parses_command = *word == "--shell";
   }
   request.command.assign(word, words.end());
   if (request.parts.empty() || request.command.size() < 2) return std::nullopt;
@@ -227,7 +234,7 @@ class Starter {
       const Request& request, const Part& part, int first, const base::LaunchEnv& launch,
       const std::string& file) {
     Words words = request.shell;
-    words.insert(words.end(), {part.host, ShellQuoted(file)});
+    words.insert(words.end(), {part.host, request.parses_command ? ShellQuoted(file) : file});
     const std::vector<char*> argv = Pointers(words);
     const pid_t parent = getpid();
     int channel[2];

@@ -69,6 +69,10 @@ std::vector<std::string> RemoteShell(const Reach& reach) {
   return words;
 }
 
+std::string RemotePath(const Reach& reach, const std::string& file) {
+  return reach.parses_command ? ShellQuoted(file) : file;
+}
+
 std::string SshHost(const std::string& name) {
   return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
 }

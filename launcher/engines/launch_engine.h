@@ -16,7 +16,8 @@ class LaunchEngine;
 /// How dtrun and the engine reach other hosts.
 struct Reach {
   bool by_ssh = true;             ///< false: the user has configured another remote shell
-  std::string remote_shell = {};  ///< that remote shell; it gets a host and a command
+  std::string remote_shell = {};  ///< that remote shell; it gets a host and the path of a program
+  bool parses_command = true;     ///< a shell on the host reads that path, so it needs quotes
   int ssh_port = 0;               ///< 0: from the user's ssh configuration
   std::string ssh_identity = {};
   int connect_timeout_s = 60;
@@ -87,10 +88,11 @@ class LaunchEngine {
   /// Whether the engine reports a lost rank as a failure even if the job goes on without the rank.
   virtual bool blames_lost_ranks() const = 0;
 
-  /// The remote shell by which dtrun and this engine reach other hosts; "": ssh, or the user's.
+  /// The program by which dtrun and this engine reach other hosts, with its arguments: it gets a
+  /// host and the path of a program there, without quotes. "": ssh, or the user's remote shell.
   virtual std::string remote_shell() const = 0;
 
-  /// Whether the program exists. `path` is $PATH.
+  /// Whether the program exists, and not only another one of its name. `path` is $PATH.
   virtual bool IsInstalled(const std::string& path) const = 0;
   /// The path of the program. `path` is $PATH. Throws LaunchError kUnavailable or kInternal.
   virtual std::string Find(const std::string& path) const = 0;
@@ -136,9 +138,11 @@ const LaunchEngine& ChooseLaunchEngine(const EngineCall& call, const std::string
 /// The arguments of ssh that come before the host.
 std::vector<std::string> SshArguments(const Reach& reach);
 
-/// The command that runs a program on a host. The caller appends the host and the program's path,
-/// in shell quotes.
+/// The command that runs a program on a host. The caller appends SshHost(host) and
+/// RemotePath(reach, file).
 std::vector<std::string> RemoteShell(const Reach& reach);
+/// The path of a program for RemoteShell: in shell quotes if a shell reads it.
+std::string RemotePath(const Reach& reach, const std::string& file);
 /// The host's name for ssh: IPv6 addresses lose their brackets.
 std::string SshHost(const std::string& name);
 

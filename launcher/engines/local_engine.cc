@@ -44,7 +44,9 @@ class WithoutMpi : public LaunchEngine {
       argv.push_back(here ? Text(host.slots) : Text(host.slots, '@', SshHost(host.name)));
     }
     if (!call.only_this_machine) {
-      Append(argv, {"--shell", ShellLine(RemoteShell(call.reach))});
+      Append(
+          argv, {call.reach.parses_command ? "--shell" : "--starter",
+                 ShellLine(RemoteShell(call.reach))});
       for (const std::string& name : call.exported) Append(argv, {"-x", name});
     }
     Append(argv, {call.wrapper});

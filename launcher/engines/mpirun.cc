@@ -169,8 +169,14 @@ class Mpirun final : public LaunchEngine {
   std::string more_words() const override { return "--verbose shows Open MPI's messages"; }
   bool blames_lost_ranks() const override { return true; }
 
+  // In the folder of Open MPI 4, mpirun is a link to orterun: mpirun need not run to tell what it
+  // is.
   bool IsInstalled(const std::string& path) const override {
-    return SearchPath(program(), path).has_value();
+    const std::optional<std::string> mpirun = SearchPath(program(), path);
+    if (!mpirun) return false;
+    std::error_code error;
+    const auto file = std::filesystem::canonical(*mpirun, error);
+    return file.filename() == "orterun" || IsSupportedMpirun(MpirunVersion(*mpirun));
   }
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
   std::string Probe(const EngineCall&) const override { return ""; }

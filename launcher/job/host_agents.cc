@@ -133,7 +133,7 @@ void HostAgents::Start(Host& host) {
   std::vector<std::string> words;
   if (host.remote) {
     words = plan_.remote_shell;
-    words.insert(words.end(), {SshHost(host.name), ShellQuoted(plan_.agent)});
+    words.insert(words.end(), {SshHost(host.name), plan_.remote_agent});
   } else {
     words = {plan_.agent};
   }

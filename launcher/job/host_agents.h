@@ -32,7 +32,8 @@ namespace dtrun::launcher {
 /// The job as its agents need it.
 struct AgentPlan {
   std::string agent;                      ///< path of dtrun_agent, the same on all hosts
-  std::vector<std::string> remote_shell;  ///< words before a host and a command
+  std::string remote_agent = {};          ///< that path as `remote_shell` needs it
+  std::vector<std::string> remote_shell;  ///< words before a host and the path of a program
   std::string job;                        ///< the job's random name
   std::string folder;                     ///< of the job, on this machine
   std::string remote_folder = {};         ///< random name of the job's folder on other hosts

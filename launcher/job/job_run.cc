@@ -109,6 +109,7 @@ class Job {
     std::error_code ignored;
     return {
         .agent = plan_.agent,
+        .remote_agent = RemotePath(plan_.call.reach, plan_.agent),
         .remote_shell = RemoteShell(plan_.call.reach),
         .job = plan_.job,
         .folder = folder_.path(),

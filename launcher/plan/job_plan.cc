@@ -260,6 +260,7 @@ Reach PlanReach(const Options& options, const Plan& plan) {
           plan.call.engine->name(), ", which does not use ssh"));
     reach.by_ssh = false;
     reach.remote_shell = own;
+    reach.parses_command = false;
   }
   reach.ssh_port = options.ssh_port;
   reach.ssh_identity = options.ssh_identity;

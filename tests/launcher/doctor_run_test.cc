@@ -120,9 +120,59 @@ TEST_CASE("doctor reports a missing Open MPI and an mpirun of another MPI") {
   CHECK(not_needed.exit_code == 0);
   CHECK_THAT(not_needed.out, !Contains("Open MPI"));
   test.temp.Write("mpirun", "#!/bin/sh\necho HYDRA build details:\n", 0755);
-  const CommandResult other = test.Doctor({});
+  const CommandResult other = test.Doctor({"--launcher", "mpirun"});
   CHECK(other.exit_code == 69);
   CHECK_THAT(other.out, Contains("found 'HYDRA build details:'; expected mpirun of Open MPI 4"));
+  CHECK_THAT(test.Doctor({}).out, Contains(", launcher local") && Contains("The host is ready."));
+}
+
+TEST_CASE("doctor names a launcher that cannot start the job and one that can") {
+  DoctorTest test;
+  const CommandResult local = test.Doctor({"--launcher", "local", "-H", "localhost:1,127.0.0.2:1"});
+  CHECK(local.exit_code == 69);
+  CHECK_THAT(
+      local.out,
+      Contains(": launcher: found local, which cannot start the job: --launcher local") &&
+          Contains("; expected another launcher -> --launcher mpirun\n"));
+  test.environment = {{"SLURM_JOB_ID", ""}};
+  const CommandResult outside = test.Doctor({"--launcher", "srun"});
+  CHECK(outside.exit_code == 69);
+  CHECK_THAT(
+      outside.out,
+      Contains(": launcher: found srun, which cannot start the job: ") &&
+          (Contains("SLURM_JOB_ID is not set; start dtrun in a batch script (sbatch)") ||
+           Contains("no srun in PATH")));
+  test.environment = {{"SLURM_JOB_ID", "41"}, {"PATH", test.temp.path()}};
+  CHECK_THAT(test.Doctor({"--launcher", "srun"}).out, Contains(" the job: no srun in PATH;"));
+  CHECK(ParseJson(test.Doctor({"--json", "-"}).out)["launcher"] == "local");
+}
+
+TEST_CASE("doctor names a program of an MPI that the launcher does not serve") {
+  DoctorTest test;
+  const std::string folder = test.temp.path();
+  test.temp.Write("mpi.cc", "int MPI_Init(int*, char***) { return 0; }\n");
+  test.temp.Write(
+      "main.cc", "int MPI_Init(int*, char***);\nint main() { return MPI_Init(0, 0); }\n");
+  const auto program = [&](const std::string& library) {
+    const std::string line = "cd " + folder + " && g++ -shared -fPIC -Wl,-soname," + library +
+                             " -o " + library + " mpi.cc && g++ -o train main.cc ./" + library +
+                             " -Wl,-rpath,'$ORIGIN'";
+    const CommandResult built = Run({{"sh", "-c", line}});
+    CAPTURE(built.err);
+    REQUIRE(built.exit_code == 0);
+    return folder + "/train";
+  };
+  const std::string mpich = program("libmpich.so.12");
+  const CommandResult other = test.Doctor({"--launcher", "mpirun", mpich});
+  CHECK(other.exit_code == 69);
+  CHECK_THAT(
+      other.out, Contains("MPI of the program: found libmpich.so.12; expected libmpi.so.40"));
+  const CommandResult without = test.Doctor({"--launcher", "local", mpich});
+  CHECK(without.exit_code == 0);
+  CHECK_THAT(without.out, Contains("warning ") && Contains("expected no MPI with this launcher"));
+  const CommandResult right = test.Doctor({"--launcher", "mpirun", program("libmpi.so.40")});
+  CHECK(right.exit_code == 0);
+  CHECK_THAT(right.out, !Contains("MPI of the program"));
 }
 
 TEST_CASE("doctor only warns about more ranks than CPUs") {

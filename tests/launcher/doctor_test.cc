@@ -174,9 +174,9 @@ TEST_CASE("the table has one line per host and then one line per finding") {
   for (const HostLook& look : {here, bad, dead}) hosts.push_back({look, FindingsOf(look, here)});
   CHECK_FALSE(AllReady(hosts));
   CHECK(
-      DoctorText(hosts, here) ==
-      "dtrun 0.1.0, /usr/bin/mpirun: mpirun (Open MPI) 4.1.4, program /bin/train: SHA-256 "
-      "aaaaaaaaaaaa...\n"
+      DoctorText(hosts, here, "mpirun") ==
+      "dtrun 0.1.0, launcher mpirun, /usr/bin/mpirun: mpirun (Open MPI) 4.1.4, program /bin/train: "
+      "SHA-256 aaaaaaaaaaaa...\n"
       "\n"
       "HOST         STATE    ADDRESS    CPUS  NUMA  GPUS  NETWORK         FREE MEMORY  FREE TMP  "
       "CLOCK\n"
@@ -196,14 +196,14 @@ TEST_CASE("GPUs are counted by model and shown with their links") {
   look.facts.gpus = {
       {"H200", int64_t{140} << 30, {"itself", "NVLink"}},
       {"H200", int64_t{140} << 30, {"NVLink", "itself"}}};
-  CHECK_THAT(DoctorText({{look, {}}}, look), Contains("  2 x H200 140 GiB; NVLink  "));
-  CHECK_THAT(DoctorText({{look, {}}}, look), Contains("The host is ready.\n"));
+  CHECK_THAT(DoctorText({{look, {}}}, look, "mpirun"), Contains("  2 x H200 140 GiB; NVLink  "));
+  CHECK_THAT(DoctorText({{look, {}}}, look, "mpirun"), Contains("The host is ready.\n"));
 }
 
 TEST_CASE("the JSON holds all facts of a host or null if the host did not answer") {
   const HostLook here = Healthy("h1");
   const HostLook dead = {.host = "h2", .slots = 1, .address = "10.0.0.3"};
-  const auto report = ParseJson(DoctorJson({{here, {}}, {dead, {}}}, here));
+  const auto report = ParseJson(DoctorJson({{here, {}}, {dead, {}}}, here, "mpirun"));
   CHECK(report["ready"] == true);
   CHECK(report["hosts"][0]["facts"] == nlohmann::json(here.facts));
   CHECK(report["hosts"][0]["facts"]["interfaces"][2]["kind"] == "bridge");
@@ -227,9 +227,14 @@ TEST_CASE("missing libraries are read from the loader's output") {
   CHECK(
       MissingIn("./a: error while loading shared libraries: liby.so: cannot open shared object "
                 "file\n") == std::vector<std::string>{"liby.so"});
-  CHECK(MissingLibraries("/bin/sh", "").empty());
-  CHECK(MissingLibraries("/etc/passwd", "").empty());
-  CHECK(MissingLibraries("/no/such/file", "").empty());
+  CHECK(MissingIn(LibraryList("/bin/sh", "")).empty());
+  CHECK_THAT(LibraryList("/bin/sh", ""), Contains("libc.so.6 => "));
+  CHECK(LibraryList("/etc/passwd", "") == "");
+  CHECK(LibraryList("/no/such/file", "") == "");
+  CHECK(
+      MpiIn("\tlibmpich.so.12 => /lib/libmpich.so.12 (0x0)\n\tlibmpi.so.40 => not found\n"
+            "\tlibmpi_cxx.so.40 => /lib/libmpi_cxx.so.40 (0x0)\n") ==
+      std::vector<std::string>{"libmpich.so.12", "libmpi.so.40"});
 }
 
 TEST_CASE("doctor takes the options about reaching hosts and refuses all others by name") {

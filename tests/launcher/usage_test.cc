@@ -183,9 +183,10 @@ TEST_CASE("an mpirun of another MPI is reported with exit code 69") {
   DtrunTest test;
   test.temp.Write("mpirun", "#!/bin/sh\necho 'HYDRA build details:'\n", 0755);
   test.environment = {{"PATH", test.temp.path() + ":/usr/bin:/bin"}};
-  const CommandResult result = test.Run({"-np", "1", "/bin/true"});
+  const CommandResult result = test.Run({"--launcher", "mpirun", "-np", "1", "/bin/true"});
   CheckOneLine(result, 69);
   CHECK_THAT(result.err, Contains("HYDRA build details:"));
+  CHECK(test.Run({"-np", "1", "/bin/true"}).exit_code == 0);  // no job needs this mpirun
 }
 
 TEST_CASE("a loader warning about LD_PRELOAD is not mistaken for the version of mpirun") {

@@ -44,6 +44,15 @@ TEST_CASE("dtrun_local gets the user's remote shell") {
   CHECK_THAT(LineOf(call), Contains(" --shell 'rsh -l '\\''a user'\\''' -x "));
 }
 
+TEST_CASE("a path goes in quotes to a remote shell and as it is to srun") {
+  EngineCall call = SixRanks();
+  call.reach.remote_shell = "srun --nodelist";
+  CHECK(RemotePath(call.reach, "/opt/my dtrun/dtrun_agent") == "'/opt/my dtrun/dtrun_agent'");
+  call.reach.parses_command = false;
+  CHECK(RemotePath(call.reach, "/opt/my dtrun/dtrun_agent") == "/opt/my dtrun/dtrun_agent");
+  CHECK_THAT(LineOf(call), Contains(" --starter 'srun --nodelist' -x "));
+}
+
 TEST_CASE("hosts that are all this machine need no remote shell") {
   EngineCall call = SixRanks();
   call.placement = {{"localhost", 2}, {"127.0.0.1", 1}};
@@ -88,7 +97,9 @@ TEST_CASE("without mpirun a job takes local or ssh, unless it needs mpirun") {
   here.only_this_machine = true;
   here.placement = {{"localhost", 2}};
   CHECK(ChooseLaunchEngine(here, folder.path()).name() == "local");
-  folder.Write("mpirun", "#!/bin/sh\n", 0755);
+  folder.Write("mpirun", "#!/bin/sh\necho HYDRA build details:\n", 0755);
+  CHECK(choice() == "ssh");
+  folder.Write("mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 5.0.8'\n", 0755);
   CHECK(choice() == "mpirun");
 }
 

@@ -51,6 +51,19 @@ TEST_CASE("a batch script starts ranks on all nodes through srun, without ssh an
   CHECK(result.exit_code == 0);
 }
 
+TEST_CASE("srun starts dtrun from a folder with a blank, and doctor looks at the nodes") {
+  if (NoSlurm()) return;
+  const CommandResult result = InSlurm(
+      kShell +
+      "mkdir '/run/my dtrun'; cp -L launcher/dtrun* '/run/my dtrun'; "
+      "batch \"'/run/my dtrun/dtrun' doctor --launcher srun\"; "
+      "batch \"'/run/my dtrun/dtrun' --launcher srun --tag none tests/ranks/conformance\"");
+  CAPTURE(result.err, result.out);
+  CHECK_THAT(result.out, Contains(", launcher srun") && Contains("\nAll 2 hosts are ready.\n"));
+  CHECK_THAT(result.out, Contains("hierarchical: many checks, 0 wrong\n"));
+  CHECK(result.exit_code == 0);
+}
+
 TEST_CASE("under srun a killed rank is named and the job ends with its code on all nodes") {
   if (NoSlurm()) return;
   const CommandResult result = InSlurm(
