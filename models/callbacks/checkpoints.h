@@ -55,7 +55,7 @@ class ModelCheckpoint : public Callback {
 
 struct BackupAndRestoreOptions {
   std::string folder = "./training_backup";
-  uint64_t every_batches = 0;  ///< also at the end of each epoch; 0: only there
+  uint64_t every_batches = 0;  ///< also at the ends of epochs and of the training; 0: only there
   uint64_t max_to_keep = 1;    ///< keeps the newest backups; 0: all
   bool restore = true;         ///< false: start anew, beside existing backups
   bool delete_at_end = true;   ///< only if training ends without an error
