@@ -158,37 +158,35 @@ void BackupAndRestore::Restore(Run& run) {
                 at.batch + 1));
 }
 
+void BackupAndRestore::SaveState(Run& run, bool asynchronous) {
+  Save(
+      run, options_.print, *manager_, asynchronous,
+      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
+}
+
 void BackupAndRestore::OnBatchEnd(Run& run, const Logs&) {
   if (!IsDue(run.position.step, options_.every_batches)) return;
-  Save(
-      run, options_.print, *manager_, options_.asynchronous,
-      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
+  SaveState(run, options_.asynchronous);
 }
 
 // Without this backup, a process that is ended in the evaluation after the training would lose the
 // steps since the last one.
 void BackupAndRestore::OnEpochCut(Run& run) {
   if (IsDue(run.position.step, options_.every_batches)) return;  // OnBatchEnd has saved
-  Save(
-      run, options_.print, *manager_, options_.asynchronous,
-      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
+  SaveState(run, options_.asynchronous);
 }
 
 // Also runs if the last batch was just backed up: only this backup says that the epoch has ended.
 // OnEpochCut has saved an epoch that was cut short.
 void BackupAndRestore::OnEpochEnd(Run& run, Logs&) {
   if (run.cut_short) return;
-  Save(
-      run, options_.print, *manager_, options_.asynchronous,
-      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
+  SaveState(run, options_.asynchronous);
 }
 
 // Waits for the file: the process ends soon.
 std::string BackupAndRestore::OnPreemption(Run& run) {
   const size_t failures = run.not_written().size();
-  Save(
-      run, options_.print, *manager_, /*asynchronous=*/false,
-      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
+  SaveState(run, /*asynchronous=*/false);
   return run.not_written().size() == failures ? options_.folder : "";
 }
 

@@ -85,6 +85,7 @@ class BackupAndRestore : public Callback {
 
  private:
   void Restore(Run& run);
+  void SaveState(Run& run, bool asynchronous);
   void Remove(const std::vector<Checkpoint>& backups) const;
 
   BackupAndRestoreOptions options_;
