@@ -116,7 +116,7 @@ std::vector<Target> TargetsOf(const Options& options, const Surroundings& surrou
   return targets;
 }
 
-// What the engine of a job on these hosts would have to start.
+// The part of a job on these hosts that decides which engines can start it.
 EngineCall CallOf(const Options& options, const std::vector<Target>& targets) {
   EngineCall call;
   for (const Target& target : targets) call.placement.push_back({target.host, target.slots});

@@ -169,8 +169,7 @@ class Mpirun final : public LaunchEngine {
   std::string more_words() const override { return "--verbose shows Open MPI's messages"; }
   bool blames_lost_ranks() const override { return true; }
 
-  // In the folder of Open MPI 4, mpirun is a link to orterun: mpirun need not run to tell what it
-  // is.
+  // The mpirun of Open MPI 4 is a link to orterun. Any other mpirun is run for its version.
   bool IsInstalled(const std::string& path) const override {
     const std::optional<std::string> mpirun = SearchPath(program(), path);
     if (!mpirun) return false;
