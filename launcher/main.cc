@@ -49,8 +49,7 @@ struct RankPlace {
 /// The places of all ranks. `cpus` and `quota` are those of this machine. Throws UsageError for a
 /// binding that this machine cannot provide.
 std::vector<RankPlace> PlacesOf(
-    const EngineCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
-    std::optional<double> quota);
+    const EngineCall& call, Bind bind, const std::vector<Cpu>& cpus, std::optional<double> quota);
 
 /// The command, quoted for a shell, then a line for each rank.
 std::string PlanText(const EngineCall& call, const std::vector<RankPlace>& places);
@@ -79,7 +78,7 @@ int DryRun(const Options& options, Plan plan) {
   plan.call.folder = JobFolder::Pattern(FolderBase());
   const std::vector<std::string> networks = GuessNetworks(plan);
   const std::vector<RankPlace> places =
-      PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
+      PlacesOf(plan.call, options.bind, AllowedCpus(), CpuQuota(ReadFileOfSystem));
   if (options.json == "-") return Print(PlanJson(plan.call, places));
   if (!options.json.empty()) ResultFile(options.json).Write(PlanJson(plan.call, places));
   std::string text = PlanText(plan.call, places);
@@ -90,7 +89,7 @@ int DryRun(const Options& options, Plan plan) {
 // Reports an impossible binding once, instead of once per rank.
 void CheckBinding(const Options& options, const Plan& plan) {
   if (options.bind == Bind::kCore)
-    PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
+    PlacesOf(plan.call, options.bind, AllowedCpus(), CpuQuota(ReadFileOfSystem));
 }
 
 // A user who has set OMPI_ALLOW_RUN_AS_ROOT needs no warning.
@@ -256,12 +255,11 @@ json RankJson(const RankPlace& place) {
 }  // namespace
 
 std::vector<RankPlace> PlacesOf(
-    const EngineCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
-    std::optional<double> quota) {
+    const EngineCall& call, Bind bind, const std::vector<Cpu>& cpus, std::optional<double> quota) {
   std::vector<RankPlace> places;
   int rank = 0;
   for (const base::HostSlots& host : call.placement) {
-    const bool is_here = IsThisMachine(host.name, own_name);
+    const bool is_here = IsHere(host.name);
     for (int slot = 0; slot < host.slots; ++slot) {
       std::optional<CpuPlan> plan;
       if (is_here) plan = BindCpus(cpus, quota, bind, slot, host.slots);

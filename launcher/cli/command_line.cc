@@ -186,7 +186,7 @@ Request ReadRequest(const std::vector<std::string>& arguments, const Surrounding
   request.settings = MergeSettings(all);
   request.options = UnderstandSettings(request.settings);
   request.options.program = line.program;
-  TakeRoles(request.options, surroundings);
+  CompleteOptions(request.options, surroundings);
   if (!request.options.json.empty() && request.options.action != Action::kDryRun)
     throw UsageError("--json needs --dry-run; add --dry-run");
   if (line.program.empty() && NeedsProgram(request.options.action))
@@ -232,11 +232,11 @@ constexpr char kUsage[] =
 constexpr char kAtEnd[] =
     "\n"
     "The first word that is no option is the program; all that follows belongs to it.\n"
-    "Hosts come from -H or --hostfile, else from TF_CONFIG, else from a Slurm\n"
-    "allocation; otherwise all N ranks run on this host, however few CPUs it has,\n"
-    "and -np is required. Every rank gets RANK, WORLD_SIZE, LOCAL_RANK,\n"
-    "LOCAL_WORLD_SIZE, TF_CONFIG and, unless you set them, MASTER_ADDR, MASTER_PORT\n"
-    "and OMP_NUM_THREADS.\n"
+    "Hosts come from -H or --hostfile, else from TF_CONFIG or a scheduler: Slurm,\n"
+    "Grid Engine, PBS, LSF, Kubernetes; otherwise all N ranks run on this host,\n"
+    "however few CPUs it has, and -np is required. Every rank gets RANK, WORLD_SIZE,\n"
+    "LOCAL_RANK, LOCAL_WORLD_SIZE, TF_CONFIG and, unless you set them, MASTER_ADDR,\n"
+    "MASTER_PORT and OMP_NUM_THREADS.\n"
     "\n"
     "Exit code: 0; that of the first failing rank, or 128 + its signal; 2 for a wrong\n"
     "command line, configuration or host file; 69 when Open MPI or a host is missing;\n"

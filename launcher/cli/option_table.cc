@@ -214,8 +214,8 @@ const std::vector<OptionRow>& OptionTable() {
        SetText<&Options::discovery>},
       {"--oversubscribe", Kind::kFlag, "", kWhere, "more ranks than slots, up to max_slots",
        "false", SetFlag<&Options::oversubscribe>},
-      {"--config", Kind::kValue, "FILE", kWhere,
-       "read options from this YAML file; the command line wins", "", nullptr, "", "--config-file"},
+      {"--config", Kind::kValue, "FILE", kWhere, "options from a YAML file; the command line wins",
+       "", nullptr, "", "--config-file"},
       {"--launcher", Kind::kValue, EngineNames(), kWhere, EngineHelp(), DefaultEngine(),
        SetLauncher},
 
@@ -284,6 +284,10 @@ const std::vector<OptionRow>& OptionTable() {
       {"--start-timeout", Kind::kValue, "SECONDS", kLimits,
        "end a job whose ranks have not started by then, with code 69", "60",
        SetNumber<&Options::start_timeout_s, 1, kMaxSeconds>},
+      {"--host-wait", Kind::kValue, "SECONDS", kLimits,
+       "try so long to reach a host whose name or sshd is not there yet; default: 0, or 300 in a "
+       "launcher of Kubernetes' MPI operator",
+       "", SetNumber<&Options::host_wait_s, 0, kMaxSeconds>},
       {"--host-timeout", Kind::kValue, "SECONDS", kLimits,
        "end the job when a host was out of reach for this long", "30",
        SetNumber<&Options::host_timeout_s, 4, 100'000>},

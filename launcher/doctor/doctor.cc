@@ -111,7 +111,7 @@ LookPlan PlanLook(const Options& options, const LaunchEngine& engine) {
 std::vector<Target> TargetsOf(const Options& options, const Surroundings& surroundings) {
   std::vector<Target> targets;
   for (const Host& host : FindHosts(options, surroundings))
-    targets.push_back({host.name, host.slots, IsThisMachine(host.name, OwnHostName())});
+    targets.push_back({host.name, host.slots, IsHere(host.name)});
   if (targets.empty()) targets.push_back({OwnHostName(), 0, true});
   return targets;
 }
@@ -233,7 +233,7 @@ std::string DoctorHelp() {
       "\n",
       options,
       "\n"
-      "Hosts come from -H or --hostfile, else from TF_CONFIG, else from a Slurm allocation;\n"
+      "Hosts come from -H or --hostfile, else from TF_CONFIG or an allocation, as for a job;\n"
       "otherwise this host is looked at. Each has to have a name with an address, an sshd that\n"
       "lets dtrun in without a question, this version of dtrun, the Open MPI of this host unless\n"
       "--launcher needs none and, if PROGRAM is given, the same file with all its libraries.\n"

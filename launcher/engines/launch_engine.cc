@@ -10,11 +10,12 @@ namespace dtrun::launcher {
 const LaunchEngine& MpirunEngine();  // mpirun.cc
 const LaunchEngine& LocalEngine();   // local_engine.cc
 const LaunchEngine& SrunEngine();    // local_engine.cc
+const LaunchEngine& QrshEngine();    // local_engine.cc
 const LaunchEngine& SshEngine();     // local_engine.cc
 
 const std::vector<const LaunchEngine*>& LaunchEngines() {
   static const std::vector<const LaunchEngine*> engines = {
-      &MpirunEngine(), &LocalEngine(), &SrunEngine(), &SshEngine()};
+      &MpirunEngine(), &LocalEngine(), &SrunEngine(), &QrshEngine(), &SshEngine()};
   return engines;
 }
 
@@ -56,6 +57,7 @@ std::vector<std::string> SshArguments(const Reach& reach) {
                  "-o", base::Text("ConnectTimeout=", reach.connect_timeout_s)};
   if (reach.ssh_port > 0) Append(words, {"-p", base::Text(reach.ssh_port)});
   if (!reach.ssh_identity.empty()) Append(words, {"-i", reach.ssh_identity});
+  Append(words, reach.ssh_arguments);
   return words;
 }
 
@@ -67,6 +69,14 @@ std::vector<std::string> RemoteShell(const Reach& reach) {
   Append(words, SshArguments(reach));
   words.push_back("--");
   return words;
+}
+
+bool MayAnswerLater(std::string_view words) {
+  const auto has = [&](std::string_view part) {
+    return words.find(part) != std::string_view::npos;
+  };
+  return words.starts_with("ssh: ") || words.starts_with("Connection ") ||
+         has("kex_exchange_identification: ");
 }
 
 std::string RemotePath(const Reach& reach, const std::string& file) {

@@ -20,6 +20,7 @@ struct Reach {
   bool parses_command = true;     ///< a shell on the host reads that path, so it needs quotes
   int ssh_port = 0;               ///< 0: from the user's ssh configuration
   std::string ssh_identity = {};
+  std::vector<std::string> ssh_arguments = {};  ///< more, from the user (plm_rsh_args)
   int connect_timeout_s = 60;
   int host_timeout_s = 30;                 ///< a host unreachable for this long is lost
   std::vector<std::string> networks = {};  ///< IPv4 networks to use; empty: Open MPI chooses
@@ -141,6 +142,9 @@ std::vector<std::string> SshArguments(const Reach& reach);
 /// The command that runs a program on a host. The caller appends SshHost(host) and
 /// RemotePath(reach, file).
 std::vector<std::string> RemoteShell(const Reach& reach);
+/// Whether the last words of a remote shell mean that the host may answer later: ssh does not find
+/// its name or its sshd yet. Pure.
+bool MayAnswerLater(std::string_view words);
 /// The path of a program for RemoteShell: in shell quotes if a shell reads it.
 std::string RemotePath(const Reach& reach, const std::string& file);
 /// The host's name for ssh: IPv6 addresses lose their brackets.

@@ -1,12 +1,15 @@
 // The engines without MPI. dtrun_local (dtrun_local.cc) starts the ranks: those of this host as its
-// children, those of other hosts through ssh or srun and another dtrun_local there.
+// children, those of other hosts through ssh, srun or qrsh and another dtrun_local there.
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/engines/executables.h"
 #include "launcher/engines/launch_engine.h"
+#include "launcher/hosts/cluster_environment.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/quoting.h"
@@ -114,7 +117,7 @@ class Local final : public WithoutMpi {
 class Srun final : public WithoutMpi {
  public:
   std::string name() const override { return "srun"; }
-  std::string summary() const override { return "in a Slurm allocation, without MPI and ssh"; }
+  std::string summary() const override { return "in Slurm, without MPI and ssh"; }
 
   // By default, srun passes on whole lines only, waits until no other step has the CPUs, and hands
   // the whole environment to the step. --unbuffered gives the program a terminal that changes no
@@ -138,6 +141,47 @@ class Srun final : public WithoutMpi {
   }
 };
 
+// Each agent and each dtrun_local of another host is a parallel task of the job, and takes a slot.
+class Qrsh final : public WithoutMpi {
+ public:
+  std::string name() const override { return "qrsh"; }
+  std::string summary() const override { return "in Grid Engine, likewise"; }
+
+  std::string remote_shell() const override { return "qrsh -inherit -noshell"; }
+
+  bool IsInstalled(const std::string& path) const override {
+    return SearchPath("qrsh", path).has_value();
+  }
+
+  std::string Probe(const EngineCall& call) const override {
+    const std::string file = base::ProcessEnv("PE_HOSTFILE").value_or("");
+    if (file.empty())
+      return "--launcher qrsh needs a job of Grid Engine in a parallel environment, but "
+             "PE_HOSTFILE "
+             "is not set; start dtrun in a job script (qsub -pe NAME SLOTS)";
+    const std::string host = OtherHostWithOneSlot(file, call);
+    if (!host.empty())
+      return Text(
+          "--launcher qrsh needs two slots on each other host, because dtrun's agent and the "
+          "starter of the ranks are tasks of Grid Engine, but ",
+          host, " has one; ask for two or more per host, or use --launcher ssh");
+    return WithoutMpi::Probe(call);
+  }
+
+ private:
+  static std::string OtherHostWithOneSlot(const std::string& file, const EngineCall& call) {
+    std::ifstream stream(file);
+    const std::string text(std::istreambuf_iterator<char>(stream), {});
+    if (text.empty()) return "";  // FindHosts says so
+    for (const Host& granted : GridEngineHosts(text))
+      for (size_t i = 0; i < call.placement.size(); ++i)
+        if (call.placement[i].name == granted.name && granted.slots < 2 &&
+            !call.on_this_machine.at(i))
+          return granted.name;
+    return "";
+  }
+};
+
 class Ssh final : public WithoutMpi {
  public:
   std::string name() const override { return "ssh"; }
@@ -153,6 +197,11 @@ const LaunchEngine& LocalEngine() {
 
 const LaunchEngine& SrunEngine() {
   static const Srun engine;
+  return engine;
+}
+
+const LaunchEngine& QrshEngine() {
+  static const Qrsh engine;
   return engine;
 }
 

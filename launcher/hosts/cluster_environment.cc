@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <sstream>
+#include <utility>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -160,7 +164,80 @@ std::vector<Host> SlurmHosts(const std::string& node_list, const std::string& ta
 
 namespace {
 
-using base::Text;
+// Collects hosts that may come several times, in the order of their first appearance.
+class SlotSums {
+ public:
+  explicit SlotSums(std::string origin) : origin_(std::move(origin)) {}
+
+  // `line` is 0 if the source has no lines.
+  void Add(const std::string& name, const std::string& slots, size_t line) {
+    const std::string place = line > 0 ? Text(origin_, ", line ", line) : origin_;
+    if (RefusalOfHost(name))
+      throw UsageError(Text(place, ": found ", Excerpt(name), ", expected the name of a host"));
+    const std::optional<int> more = ParseSlots(slots);
+    if (!more)
+      throw UsageError(Text(
+          place, ": found ", Excerpt(slots), " after ", name,
+          ", expected a number of slots from 1 to ", kMaxRanks));
+    slots_ += *more;
+    if (slots_ > kMaxRanks)
+      throw UsageError(Text(place, ": found ", slots_, " slots, expected at most ", kMaxRanks));
+    const auto [known, is_new] = places_.emplace(name, hosts_.size());
+    if (is_new) hosts_.push_back({name, 0, 0, origin_});
+    hosts_[known->second].slots += *more;
+  }
+
+  std::vector<Host> Take(const char* form) {
+    if (hosts_.empty()) throw UsageError(Text(origin_, ": found no host, expected ", form));
+    return std::move(hosts_);
+  }
+
+ private:
+  std::string origin_;
+  std::vector<Host> hosts_;
+  std::map<std::string, size_t> places_;  // indexes of the hosts, by name
+  int64_t slots_ = 0;
+};
+
+Names WordsOf(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+}  // namespace
+
+std::vector<Host> SlotFileHosts(const std::string& origin, const std::string& text) {
+  SlotSums hosts(origin);
+  size_t number = 0;
+  for (const std::string& line : base::Split(text, '\n')) {
+    const Names words = WordsOf(line);
+    ++number;
+    if (!words.empty()) hosts.Add(words.size() == 1 ? words[0] : line, "1", number);
+  }
+  return hosts.Take("one host a line");
+}
+
+std::vector<Host> LsfHosts(const std::string& text) {
+  SlotSums hosts("LSB_MCPU_HOSTS");
+  const Names words = WordsOf(text);
+  for (size_t i = 0; i < words.size(); i += 2)
+    hosts.Add(words[i], i + 1 < words.size() ? words[i + 1] : "", 0);
+  return hosts.Take("hosts and their slots in turn");
+}
+
+std::vector<Host> GridEngineHosts(const std::string& text) {
+  SlotSums hosts("PE_HOSTFILE");
+  size_t number = 0;
+  for (const std::string& line : base::Split(text, '\n')) {
+    const Names words = WordsOf(line);
+    ++number;
+    if (!words.empty()) hosts.Add(words[0], words.size() > 1 ? words[1] : "", number);
+  }
+  return hosts.Take("lines such as: node1 4 all.q@node1 UNDEFINED");
+}
+
+namespace {
+
 using nlohmann::json;
 
 constexpr char kName[] = "TF_CONFIG";

@@ -23,6 +23,21 @@ std::vector<int> ExpandTaskCounts(const std::string& text);
 /// the variable.
 std::vector<Host> SlurmHosts(const std::string& node_list, const std::string& tasks_per_node);
 
+/// The hosts of a file with one line per slot, as PBS (PBS_NODEFILE) and LSF (LSB_DJOB_HOSTFILE)
+/// write it. Hosts are in the order of their first lines. `origin` is the variable that names the
+/// file. Throws UsageError that names variable and line.
+///   "h1\nh2\nh1\n"  ->  {{"h1", 2}, {"h2", 1}}
+std::vector<Host> SlotFileHosts(const std::string& origin, const std::string& text);
+
+/// The hosts of LSF's LSB_MCPU_HOSTS: names and slots in turn. Throws UsageError.
+///   "h1 4 h2 2"  ->  {{"h1", 4}, {"h2", 2}}
+std::vector<Host> LsfHosts(const std::string& text);
+
+/// The hosts of Grid Engine's PE_HOSTFILE: one line per host and queue, with the name, the slots,
+/// the queue and its processors. Throws UsageError that names the line.
+///   "h1 2 all.q@h1 UNDEFINED\n"  ->  {{"h1", 2}}
+std::vector<Host> GridEngineHosts(const std::string& text);
+
 /// The cluster of a TF_CONFIG.
 struct TfConfig {
   std::vector<Host> hosts;  ///< one slot for each ps, chief, master, worker and evaluator, in order

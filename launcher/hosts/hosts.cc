@@ -154,8 +154,9 @@ std::string HostList(const std::vector<HostSlots>& hosts) {
 }
 
 bool IsThisMachine(const std::string& name, const std::string& own_name) {
+  const bool begins_own_name = own_name.starts_with(name) && own_name[name.size()] == '.';
   return name == "localhost" || name == "[::1]" || name.starts_with("127.") || name == own_name ||
-         name == own_name.substr(0, own_name.find('.'));
+         begins_own_name;
 }
 
 namespace {

@@ -51,7 +51,8 @@ int64_t SlotCount(const std::vector<Host>& hosts);
 /// "localhost:2,node1:4"
 std::string HostList(const std::vector<HostSlots>& hosts);
 
-/// Whether `name` means this machine. `own_name` is this machine's host name.
+/// Whether `name` means this machine. `own_name` is this machine's host name, with or without its
+/// domain: "n1.cluster" is "n1.cluster.example.org".
 bool IsThisMachine(const std::string& name, const std::string& own_name);
 
 /// The hosts of a host file in the format of Open MPI and Horovod, one host a line:

@@ -61,6 +61,9 @@ using Clock = std::chrono::steady_clock;
 
 // How long an agent may take to end after its channel is closed.
 constexpr std::chrono::seconds kAgentEnds{3};
+// Between two tries to reach a host: as many seconds as it has failed, up to a limit.
+constexpr std::chrono::seconds kBetweenTries{1};
+constexpr int kMostBetweenTries = 5;
 
 std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
   std::vector<std::string> names;
@@ -86,6 +89,9 @@ struct HostAgents::Host {
   bool ready = false, done = false, gone = false, stopped = false, forgotten = false;
   bool owes_progress = false;  // was asked and has not answered
   std::optional<LaunchError> refusal = std::nullopt;
+  int failures = 0;             // of ssh to find the host
+  std::string last_words = {};  // of ssh, after a failure
+  std::optional<Clock::time_point> next_try = std::nullopt;
   HostClock clock = {};
   StoppedHelper stopped_process = {};
   struct Received {
@@ -100,7 +106,8 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
     : poller_(poller),
       plan_(std::move(plan)),
       output_(output),
-      survey_(NamesOf(plan_.hosts), plan_.on_this_machine) {
+      survey_(NamesOf(plan_.hosts), plan_.on_this_machine),
+      wait_until_(Clock::now() + plan_.host_wait) {
   int rank = 0;
   for (size_t i = 0; i < plan_.hosts.size(); ++i) {
     Host& host = Make(plan_.hosts[i], plan_.on_this_machine[i]);
@@ -241,6 +248,12 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
     host.complaints->Drain();
     if (why.empty()) reason = host.complaints->LastLine();
     if (!why.empty()) reason = why + " (does its shell print when somebody logs in?)";
+    if (!host.refusal && MayAnswerLater(reason) && IsWaitedFor(host)) {
+      host.next_try = Clock::now() + kBetweenTries * std::min(++host.failures, kMostBetweenTries);
+      host.last_words = reason;
+      return;
+    }
+    if (host.failures > 0) reason += Text(" (--host-wait ", plan_.host_wait.count(), ')');
     if (!host.refusal)
       host.refusal = LaunchError(
           ExitCode::kUnavailable,
@@ -262,6 +275,37 @@ bool HostAgents::Ready() const {
     if (host->refusal) throw LaunchError(*host->refusal);
   return survey_.complete() &&
          std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->ready; });
+}
+
+bool HostAgents::IsWaitedFor(const Host& host) const {
+  return host.remote && !host.is_late && !ending_ && Clock::now() < wait_until_;
+}
+
+void HostAgents::TryAgain() {
+  for (const auto& host : hosts_) {
+    if (!host->next_try || Clock::now() < *host->next_try) continue;
+    host->next_try.reset();
+    host->stream.reset();
+    host->complaints.reset();
+    AwaitChild(host->process, kAgentEnds);
+    host->gone = false;
+    Start(*host);
+  }
+}
+
+std::string HostAgents::NotFound() const {
+  constexpr size_t kMostNamed = 3;
+  std::vector<std::string> named;
+  size_t others = 0;
+  for (const auto& host : hosts_) {
+    if (host->failures == 0 || host->ready) continue;
+    if (named.size() == kMostNamed)
+      ++others;
+    else
+      named.push_back(Text(host->name, " (", host->last_words, ')'));
+  }
+  const std::string text = base::Join(named, ", ");
+  return others > 0 ? Text(text, " and ", others, others == 1 ? " other" : " others") : text;
 }
 
 std::string HostAgents::Silent() const {

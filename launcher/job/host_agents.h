@@ -44,6 +44,7 @@ struct AgentPlan {
   std::string program;                    ///< path of the ranks' program
   std::string cwd;
   bool stdin_to_rank_0 = false;
+  std::chrono::seconds host_wait{0};               ///< how long a host may take until ssh finds it
   std::chrono::milliseconds host_timeout{30'000};  ///< a host silent for this long is lost
   std::string secret = {};  ///< 32 bytes in hex, known only to this job's ranks; "": none
   bool restarts = false;    ///< lost ranks are started again,
@@ -70,6 +71,10 @@ class HostAgents {
   /// cannot become ready: kUnavailable if the host cannot be reached, otherwise the error of its
   /// agent.
   bool Ready() const;
+  /// Asks hosts again that ssh has not found.
+  void TryAgain();
+  /// The hosts that ssh has not found, each with ssh's words; "": none.
+  std::string NotFound() const;
   /// The networks of the hosts, by host. The entries are empty if all hosts are this machine.
   const std::vector<HostNetworks>& networks() const { return survey_.hosts(); }
   /// The hosts that have not answered yet.
@@ -203,6 +208,7 @@ class HostAgents {
   struct Host;
 
   void Start(Host& host);
+  bool IsWaitedFor(const Host& host) const;
   Host& Make(const base::HostSlots& host, bool on_this_machine);
   static bool IsUsable(const Host& host);
   void SendToAll(FrameType type);
@@ -226,6 +232,7 @@ class HostAgents {
     std::string why;
   };
   std::deque<Loss> losses_;
+  std::chrono::steady_clock::time_point wait_until_;  // for hosts that ssh does not find
   std::string lost_at_end_, trace_folder_;
   std::chrono::steady_clock::time_point traced_ = {};
   bool ending_ = false, paused_ = false;

@@ -50,6 +50,8 @@ constexpr std::chrono::seconds kLastWords{5};
 constexpr std::chrono::seconds kWithoutHost{1};
 // After an engine has ended by itself, how long the ends of its ranks may take to come.
 constexpr std::chrono::seconds kUntilLossIsKnown{2};
+// From the first host that is not found to the line that names all of them.
+constexpr milliseconds kUntilWaitIsSaid{700};
 // How long mpirun may take to end once all ranks are done.
 constexpr std::chrono::seconds kToEnd{2};
 
@@ -121,6 +123,7 @@ class Job {
         .program = plan_.call.program.front(),
         .cwd = std::filesystem::current_path(ignored),
         .stdin_to_rank_0 = options_.stdin_to_rank_0,
+        .host_wait = std::chrono::seconds(options_.host_wait_s),
         .host_timeout = std::chrono::seconds(options_.host_timeout_s),
         .secret = plan_.secret,
         .restarts = plan_.call.restarts,
@@ -138,8 +141,18 @@ class Job {
   bool starts_again() const { return plan_.call.restarts && plan_.call.engine->starts_again(); }
 
   void WaitForHosts() {
+    std::optional<Clock::time_point> say_at;
+    if (options_.host_wait_s > 0)
+      start_by_ = After(options_.host_wait_s + options_.start_timeout_s);
     while (!agents_->Ready() && supervisor_.interruption() == 0) {
       Wait(milliseconds(100));
+      agents_->TryAgain();
+      const std::string not_found = agents_->NotFound();
+      if (!not_found.empty() && !say_at) say_at = Clock::now() + kUntilWaitIsSaid;
+      if (!not_found.empty() && Clock::now() > *say_at) {
+        Say(Text("waiting up to ", options_.host_wait_s, " s (--host-wait) for ", not_found));
+        say_at = Clock::time_point::max();
+      }
       if (!agents_->lost().empty()) throw LaunchError(ExitCode::kUnavailable, agents_->lost());
       if (Clock::now() > start_by_ && !agents_->Ready())
         throw LaunchError(
@@ -147,6 +160,7 @@ class Job {
                                         "no answer from ", agents_->Silent(), " within ",
                                         options_.start_timeout_s, " s (--start-timeout)"));
     }
+    if (options_.host_wait_s > 0) start_by_ = After(options_.start_timeout_s);
   }
 
   void ChooseNetworks() {

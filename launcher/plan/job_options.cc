@@ -4,6 +4,9 @@
 #include "launcher/plan/job_options.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "launcher/hosts/cluster_environment.h"
@@ -44,13 +47,49 @@ std::vector<Host> FromSlurm(const Options&, const Surroundings& surroundings) {
   return SlurmHosts(*nodes, surroundings.get("SLURM_TASKS_PER_NODE").value_or(""));
 }
 
+// The value of the first of these variables that is set; nullopt: none is.
+std::optional<std::pair<std::string, std::string>> FirstSet(
+    std::initializer_list<const char*> names, const Surroundings& surroundings) {
+  for (const char* name : names) {
+    const auto value = surroundings.get(name);
+    if (value && !value->empty()) return std::pair(name, *value);
+  }
+  return std::nullopt;
+}
+
+std::vector<Host> FromPbsOrLsf(const Options&, const Surroundings& surroundings) {
+  const auto file = FirstSet({"PBS_NODEFILE", "LSB_DJOB_HOSTFILE"}, surroundings);
+  if (file)
+    return SlotFileHosts(file->first, ReadNamedFile(file->first, file->second, surroundings));
+  const auto hosts = FirstSet({"LSB_MCPU_HOSTS"}, surroundings);
+  return hosts ? LsfHosts(hosts->second) : std::vector<Host>();
+}
+
+std::vector<Host> FromGridEngine(const Options&, const Surroundings& surroundings) {
+  const auto file = FirstSet({"PE_HOSTFILE"}, surroundings);
+  if (!file) return {};
+  return GridEngineHosts(ReadNamedFile(file->first, file->second, surroundings));
+}
+
+// The variables with which Kubernetes' MPI operator, and others, name a host file to the mpirun of
+// Open MPI, Intel MPI and MPICH. In a rank, they describe the outer job.
+std::vector<Host> FromMpiHostfile(const Options&, const Surroundings& surroundings) {
+  const auto file = FirstSet(
+      {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "I_MPI_HYDRA_HOST_FILE",
+       "HYDRA_HOST_FILE"},
+      surroundings);
+  if (!file || surroundings.get("DTRUN_JOB")) return {};
+  return ParseHostfile(file->second, ReadNamedFile(file->first, file->second, surroundings));
+}
+
 std::vector<Host> ThisHost(const Options& options, const Surroundings&) {
   const int slots = options.slots_per_host > 0 ? options.slots_per_host : options.ranks;
   if (slots == 0) return {};
   return {{"localhost", slots, 0, "this host"}};
 }
 
-constexpr Source kSources[] = {FromHostList, FromHostfile, FromTfConfig, FromSlurm, ThisHost};
+constexpr Source kSources[] = {FromHostList, FromHostfile,   FromTfConfig,    FromSlurm,
+                               FromPbsOrLsf, FromGridEngine, FromMpiHostfile, ThisHost};
 
 }  // namespace
 
@@ -63,7 +102,11 @@ std::string ReadNamedFile(
   }
 }
 
-void TakeRoles(Options& options, const Surroundings& surroundings) {
+// Kubernetes starts the launcher's pod before those of the workers can be reached.
+void CompleteOptions(Options& options, const Surroundings& surroundings) {
+  constexpr int kUntilPodsAnswer = 300;
+  if (options.host_wait_s < 0)
+    options.host_wait_s = surroundings.get("K_MPI_JOB_ROLE") == "launcher" ? kUntilPodsAnswer : 0;
   if (!options.hosts.empty() || !options.hostfile.empty()) return;
   const TfConfig config = TfConfigOf(surroundings);
   if (config.servers == 0) return;

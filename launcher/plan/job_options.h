@@ -63,6 +63,7 @@ struct Options {
   // Time limits; 0: none.
   int timeout_s = 0;
   int start_timeout_s = 60;
+  int host_wait_s = -1;  ///< how long dtrun tries to reach a host; -1: CompleteOptions decides
   int host_timeout_s = 30;
   int elastic_timeout_s = 600;  ///< how long a job with too few ranks waits for hosts
   int orphan_grace_s = 0;       ///< how long the job outlives a lost dtrun; 0: it does not
@@ -100,14 +101,18 @@ std::string ReadNamedFile(
 ///
 /// - -H or --hostfile, on the command line or in the configuration file,
 /// - TF_CONFIG, unless an outer dtrun has set it for its rank,
-/// - the Slurm allocation,
+/// - the allocation of Slurm, PBS, LSF or Grid Engine,
+/// - the host file that the environment names to an mpirun (OMPI_MCA_orte_default_hostfile and
+/// those of
+///   MPICH and Intel MPI), as in a launcher of Kubernetes' MPI operator,
 /// - this host, with --slots-per-host or -np slots.
 ///
 /// Empty if no source gives the number of ranks. Throws UsageError.
 ///
-/// If the hosts come from TF_CONFIG, TakeRoles has set `servers` and `evaluator` to those of its
-/// cluster before. TakeRoles throws UsageError if --ps or -np contradicts a cluster with servers.
-void TakeRoles(Options& options, const Surroundings& surroundings);
+/// If the hosts come from TF_CONFIG, CompleteOptions has set `servers` and `evaluator` to those of
+/// its cluster before. CompleteOptions throws UsageError if --ps or -np contradicts a cluster with
+/// servers. It also decides how long to wait for hosts.
+void CompleteOptions(Options& options, const Surroundings& surroundings);
 std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings);
 
 }  // namespace dtrun::launcher

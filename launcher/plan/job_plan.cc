@@ -3,6 +3,7 @@
 
 #include "launcher/plan/job_plan.h"
 
+#include <netdb.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -100,7 +101,7 @@ void SayRendezvous(const std::string& job, Plan& plan) {
   if (plan.chooses_master_address)
     SetForAll(kMasterAddress, AddressOf(first.name, plan.call.only_this_machine), plan);
   if (Has(plan.environment, kMasterPort)) return;
-  const bool first_is_here = IsThisMachine(first.name, OwnHostName());
+  const bool first_is_here = IsHere(first.name);
   const unsigned random = static_cast<unsigned>(std::stoul(job.substr(0, 7), nullptr, 16));
   const int port = ChoosePort(
       random, first.slots, [&](int p) { return !first_is_here || IsFreePort(p); },
@@ -230,10 +231,23 @@ std::string OwnHostName() {
   return name;
 }
 
+// The resolver knows this host's domain even if the kernel does not.
+bool IsHere(const std::string& host) {
+  const std::string own_name = OwnHostName();
+  if (IsThisMachine(host, own_name)) return true;
+  if (!host.starts_with(own_name + ".")) return false;
+  addrinfo hints = {};
+  hints.ai_flags = AI_CANONNAME;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(own_name.c_str(), nullptr, &hints, &found) != 0) return false;
+  const std::string full_name = found->ai_canonname != nullptr ? found->ai_canonname : "";
+  freeaddrinfo(found);
+  return IsThisMachine(host, full_name);
+}
+
 std::string AddressOf(const std::string& host, bool only_this_machine) {
   if (only_this_machine) return "127.0.0.1";
-  const std::string own_name = OwnHostName();
-  if (IsThisMachine(host, own_name)) return own_name;
+  if (IsHere(host)) return OwnHostName();
   return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
@@ -246,11 +260,11 @@ Variables OwnVariables() {
 
 Reach PlanReach(const Options& options, const Plan& plan) {
   Reach reach;
-  reach.by_ssh = !IsSetFor("plm_rsh_agent", plan) && !IsSetFor("plm_rsh_args", plan);
+  reach.by_ssh = !IsSetFor("plm_rsh_agent", plan);
   if (!reach.by_ssh && (options.ssh_port > 0 || !options.ssh_identity.empty()))
     throw UsageError(
-        "found --ssh-port or --ssh-identity together with plm_rsh_agent or plm_rsh_args of Open "
-        "MPI; expected one of the two");
+        "found --ssh-port or --ssh-identity together with plm_rsh_agent of Open MPI; expected one "
+        "of the two");
   CheckIdentity(options.ssh_identity);
   reach.remote_shell = ParameterOf("plm_rsh_agent", plan);
   if (const std::string own = plan.call.engine->remote_shell(); !own.empty()) {
@@ -264,15 +278,19 @@ Reach PlanReach(const Options& options, const Plan& plan) {
   }
   reach.ssh_port = options.ssh_port;
   reach.ssh_identity = options.ssh_identity;
-  reach.connect_timeout_s = options.start_timeout_s;
+  for (const std::string& word : base::Split(ParameterOf("plm_rsh_args", plan), ' '))
+    if (!word.empty()) reach.ssh_arguments.push_back(word);
+  // A host that is waited for is asked again and again.
+  constexpr int kLongestTry = 10;
+  reach.connect_timeout_s = options.host_wait_s > 0 ? std::min(options.start_timeout_s, kLongestTry)
+                                                    : options.start_timeout_s;
   reach.host_timeout_s = options.host_timeout_s;
   return reach;
 }
 
 std::vector<bool> OnThisMachine(const std::vector<HostSlots>& placement) {
-  const std::string own_name = OwnHostName();
   std::vector<bool> here;
-  for (const HostSlots& host : placement) here.push_back(IsThisMachine(host.name, own_name));
+  for (const HostSlots& host : placement) here.push_back(IsHere(host.name));
   return here;
 }
 

@@ -64,6 +64,8 @@ Variables OwnVariables();
 std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement);
 
 std::string OwnHostName();
+/// Whether `host` is a name of this machine.
+bool IsHere(const std::string& host);
 
 /// The address or name at which all ranks reach a host, as far as this machine knows. If all ranks
 /// are on it, it needs no network.

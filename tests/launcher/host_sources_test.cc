@@ -40,6 +40,71 @@ TEST_CASE("without hosts from the user the hosts come from TF_CONFIG or else fro
   CHECK(HostsOf({"p"}, {}, both) == Hosts{{"w1", 2, 0, "TF_CONFIG"}, {"w2", 1, 0, "TF_CONFIG"}});
 }
 
+TEST_CASE(
+    "hosts of PBS and LSF come from a file with a line for each slot, or from names and slots") {
+  const auto two = [](const std::string& origin) {
+    return Hosts{{"n1", 2, 0, origin}, {"n2", 1, 0, origin}};
+  };
+  const Texts files = {{"/nodes", "n1\nn2\r\n\nn1\n"}};
+  CHECK(HostsOf({"p"}, files, {{"PBS_NODEFILE", "/nodes"}}) == two("PBS_NODEFILE"));
+  CHECK(
+      HostsOf({"p"}, files, {{"LSB_DJOB_HOSTFILE", "/nodes"}, {"LSB_MCPU_HOSTS", "n9 9"}}) ==
+      two("LSB_DJOB_HOSTFILE"));
+  CHECK(HostsOf({"p"}, {}, {{"LSB_MCPU_HOSTS", "n1 2 n2 1 "}}) == two("LSB_MCPU_HOSTS"));
+}
+
+TEST_CASE("hosts of Grid Engine may come in several queues") {
+  CHECK(
+      HostsOf(
+          {"p"}, {{"/pe", "n1 2 all.q@n1 UNDEFINED\nn2 1 all.q@n2 0,1\nn1 3 big.q@n1 <NULL>\n"}},
+          {{"PE_HOSTFILE", "/pe"}}) ==
+      Hosts{{"n1", 5, 0, "PE_HOSTFILE"}, {"n2", 1, 0, "PE_HOSTFILE"}});
+}
+
+TEST_CASE("a host file that the environment names to an mpirun is a source of hosts") {
+  const auto [name, text] = GENERATE(table<std::string, std::string>({
+      {"OMPI_MCA_orte_default_hostfile", "pi-worker-0.pi.ns.svc slots=2\n"},
+      {"PRTE_MCA_prte_default_hostfile", "pi-worker-0.pi.ns.svc slots=2\n"},
+      {"HYDRA_HOST_FILE", "pi-worker-0.pi.ns.svc:2\n"},
+      {"I_MPI_HYDRA_HOST_FILE", "pi-worker-0.pi.ns.svc:2\n"},
+  }));
+  CAPTURE(name);
+  CHECK(
+      HostsOf({"p"}, {{"/hosts", text}}, {{name, "/hosts"}}) ==
+      Hosts{{"pi-worker-0.pi.ns.svc", 2, 0, "/hosts:1"}});
+  CHECK(
+      HostsOf({"-np", "1", "p"}, {}, {{name, "/hosts"}, {"DTRUN_JOB", "1f"}}) ==
+      Hosts{{"localhost", 1, 0, "this host"}});
+}
+
+TEST_CASE("dtrun waits for hosts by itself only in a launcher pod of Kubernetes' MPI operator") {
+  const auto wait = [](const Names& line, const Texts& variables) {
+    return ReadRequest(line, Around({}, variables)).options.host_wait_s;
+  };
+  CHECK(wait({"-np", "1", "p"}, {}) == 0);
+  CHECK(wait({"-np", "1", "p"}, {{"K_MPI_JOB_ROLE", "worker"}}) == 0);
+  CHECK(wait({"-np", "1", "p"}, {{"K_MPI_JOB_ROLE", "launcher"}}) == 300);
+  CHECK(wait({"-np", "1", "--host-wait", "7", "p"}, {{"K_MPI_JOB_ROLE", "launcher"}}) == 7);
+}
+
+TEST_CASE("files of schedulers are refused with their variable, the place and the expected form") {
+  const auto [variable, text, refusal] = GENERATE(table<std::string, std::string, std::string>({
+      {"PBS_NODEFILE", "n1\nn 2\n",
+       "PBS_NODEFILE, line 2: found 'n 2', expected the name of a host"},
+      {"PBS_NODEFILE", "\n", "PBS_NODEFILE: found no host, expected one host a line"},
+      {"PE_HOSTFILE", "n1 x all.q\n", "PE_HOSTFILE, line 1: found x after n1, expected a number"},
+      {"PE_HOSTFILE", "n1\n", "PE_HOSTFILE, line 1: found '' after n1, expected a number of slots"},
+      {"PE_HOSTFILE", "-x 1 q\n", "PE_HOSTFILE, line 1: found -x, expected the name of a host"},
+      {"LSB_DJOB_HOSTFILE", "", "LSB_DJOB_HOSTFILE: found no host"},
+  }));
+  CAPTURE(variable, text);
+  CHECK_THROWS_WITH(HostsOf({"p"}, {{"/file", text}}, {{variable, "/file"}}), Contains(refusal));
+  CHECK_THROWS_WITH(HostsOf({"p"}, {}, {{variable, "/missing"}}), Contains(variable + " /missing"));
+  CHECK_THROWS_WITH(
+      LsfHosts("n1 2 n2"),
+      "LSB_MCPU_HOSTS: found '' after n2, expected a number of slots from 1 to 1000000");
+}
+
 TEST_CASE("a TF_CONFIG written by an outer dtrun is not a source of hosts") {
   CHECK(
       HostsOf({"-np", "2", "p"}, {}, {{"TF_CONFIG", kTfConfig}, {"DTRUN_JOB", "1f"}}) ==

@@ -72,9 +72,9 @@ TEST_CASE("with --oversubscribe extra ranks go to the hosts in turn up to max_sl
 }
 
 TEST_CASE("this machine is recognized by its names") {
-  for (const char* name : {"localhost", "127.0.0.1", "[::1]", "me", "me.example.org"})
+  for (const char* name : {"localhost", "127.0.0.1", "[::1]", "me", "me.example", "me.example.org"})
     CHECK(IsThisMachine(name, "me.example.org"));
-  for (const char* name : {"you", "me.example.com", "10.0.0.1"})
+  for (const char* name : {"you", "me.example.com", "me.exam", "10.0.0.1"})
     CHECK_FALSE(IsThisMachine(name, "me.example.org"));
 }
 

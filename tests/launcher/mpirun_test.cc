@@ -125,10 +125,15 @@ TEST_CASE(
   EngineCall call = TwoRanks();
   call.placement = {{"h1", 1}, {"h2", 1}};
   call.reach = {
-      .ssh_port = 2222, .ssh_identity = "/k", .connect_timeout_s = 9, .networks = {"10.1.0.0/16"}};
+      .ssh_port = 2222,
+      .ssh_identity = "/k",
+      .ssh_arguments = {"-o", "ConnectionAttempts=10"},
+      .connect_timeout_s = 9,
+      .networks = {"10.1.0.0/16"}};
   const std::string line = ShellLine(MpirunArgv(call));
   CHECK_THAT(
-      line, Contains("plm_rsh_args '-x -a -o BatchMode=yes -o ConnectTimeout=9 -p 2222 -i /k'") &&
+      line, Contains("plm_rsh_args '-x -a -o BatchMode=yes -o ConnectTimeout=9 -p 2222 -i /k -o "
+                     "ConnectionAttempts=10'") &&
                 Contains("oob_tcp_if_include 10.1.0.0/16") &&
                 Contains("btl_tcp_if_include 10.1.0.0/16") &&
                 Contains("oob_tcp_keepalive_time 15 --mca oob_tcp_keepalive_intvl 5 --mca "

@@ -118,5 +118,38 @@ TEST_CASE("in an allocation of Slurm without mpirun a job takes srun") {
       Catch::Contains("--launcher srun needs an allocation of Slurm") && Catch::Contains("salloc"));
 }
 
+TEST_CASE("in a job of Grid Engine without mpirun a job takes qrsh if other hosts have two slots") {
+  const testing::TemporaryFolder folder;
+  EngineCall call = SixRanks();
+  const auto choice = [&] { return ChooseLaunchEngine(call, folder.path()).name(); };
+  folder.Write("qrsh", "#!/bin/sh\n", 0755);
+  CHECK(choice() == "ssh");  // no job of Grid Engine
+  std::string granted;
+  for (const base::HostSlots& host : call.placement) granted += host.name + " 2 all.q UNDEFINED\n";
+  setenv("PE_HOSTFILE", folder.Write("granted", granted).c_str(), 1);
+  CHECK(choice() == "qrsh");
+  const std::string last = call.placement.back().name;
+  folder.Write("granted", "h 4 all.q UNDEFINED\n" + last + " 1 all.q UNDEFINED\n");
+  CHECK(choice() == "ssh");
+  CHECK_THAT(
+      FindLaunchEngine("qrsh")->Probe(call),
+      Catch::Contains("needs two slots on each other host") && Catch::Contains(last + " has one"));
+  unsetenv("PE_HOSTFILE");
+  CHECK_THAT(FindLaunchEngine("qrsh")->Probe(call), Catch::Contains("PE_HOSTFILE is not set"));
+}
+
+TEST_CASE("only a host that ssh does not find may answer later") {
+  for (const char* words :
+       {"ssh: Could not resolve hostname h2: Name or service not known",
+        "ssh: connect to host h2 port 22: Connection refused",
+        "Connection reset by 10.0.0.2 port 22",
+        "kex_exchange_identification: Connection closed by remote host"})
+    CHECK(MayAnswerLater(words));
+  for (const char* words :
+       {"", "me@h2: Permission denied (publickey).", "Host key verification failed.",
+        "bash: line 1: /opt/dtrun_agent: No such file or directory"})
+    CHECK_FALSE(MayAnswerLater(words));
+}
+
 }  // namespace
 }  // namespace dtrun::launcher

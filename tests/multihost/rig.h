@@ -42,6 +42,18 @@ inline bool Skipped() {
   return true;
 }
 
+// Shell code. kBlockSsh makes an ssh that fails: put /run/no_ssh first in PATH. After kLeft, `left`
+// prints the processes of jobs that run on h1 and h2, and `soon_none` those that are left after 5
+// s.
+inline const std::string kBlockSsh =
+    "mkdir /run/no_ssh; printf '#!/bin/sh\necho ssh is blocked >&2; exit 255\n' "
+    ">/run/no_ssh/ssh; chmod +x /run/no_ssh/ssh; ";
+inline const std::string kLeft =
+    "left() { for h in h1 h2; do /usr/bin/ssh $h ps -e -o args= | grep -E "
+    "'dtrun_|launcher/dtrun|tests/ranks' | grep -v grep; done; }; "
+    "soon_none() { for i in $(seq 50); do [ -n \"$(left)\" ] || return 0; sleep 0.1; done; left; "
+    "}; ";
+
 }  // namespace dtrun::testing
 
 #endif

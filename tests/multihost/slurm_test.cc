@@ -28,19 +28,14 @@ bool NoSlurm() {
 }
 
 // Shell functions. `batch COMMAND` submits a batch script, waits for its end, prints its output and
-// returns its exit code. `left` prints the processes of jobs that run on the hosts. For all others,
-// ssh fails.
+// returns its exit code. For all programs of the jobs, ssh fails.
 const std::string kShell =
-    "mkdir /run/no_ssh; printf '#!/bin/sh\\necho ssh is blocked >&2; exit 255\\n' "
-    ">/run/no_ssh/ssh; chmod +x /run/no_ssh/ssh; export PATH=/run/no_ssh:$PATH; "
-    "submit() { printf '#!/bin/bash\\n%s\\n' \"$*\" >/run/batch; shift $#; "
+    kBlockSsh + kLeft +
+    "export PATH=/run/no_ssh:$PATH; submit() { printf '#!/bin/bash\\n%s\\n' \"$*\" >/run/batch; "
+    "shift $#; "
     "sbatch $wait --parsable --nodes 2 --ntasks-per-node 2 --output /run/out /run/batch; "
     "}; "
-    "batch() { wait=--wait submit \"$@\" >/dev/null; code=$?; cat /run/out; return $code; }; "
-    "left() { for h in h1 h2; do /usr/bin/ssh $h ps -e -o args= | grep -E "
-    "'dtrun_|launcher/dtrun|tests/ranks' | grep -v grep; done; }; "
-    "soon_none() { for i in $(seq 50); do [ -n \"$(left)\" ] || return 0; sleep 0.1; done; left; "
-    "}; ";
+    "batch() { wait=--wait submit \"$@\" >/dev/null; code=$?; cat /run/out; return $code; }; ";
 
 TEST_CASE("a batch script starts ranks on all nodes through srun, without ssh and MPI") {
   if (NoSlurm()) return;
