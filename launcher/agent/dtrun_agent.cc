@@ -3,12 +3,16 @@
 // it. When dtrun is gone for any reason, the channel ends. The agent then ends all processes of the
 // job on this host.
 //
+// With --step, a scheduler has started the agent, and announces the end of the job with SIGTERM.
+// The agent passes that on to dtrun, which gives the ranks of all hosts a notice.
+//
 // The wrapper of each rank connects to the agent's socket, hands over the program's output and
 // reports how the program ended. The agent forwards all of it to dtrun. If dtrun does not keep up,
 // the agent stops reading from the ranks.
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -82,6 +86,18 @@ class Agent {
             poller_, STDIN_FILENO, STDOUT_FILENO, [this](const Frame& frame) { Obey(frame); },
             [this](const std::string&) { dtrun_is_gone_ = true; }) {}
 
+  // A scheduler announces the end of the job to this process.
+  void TakeSigterm() {
+    told_to_end_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    poller_.Watch(told_to_end_, POLLIN, [this](short) {
+      eventfd_t count;
+      if (eventfd_read(told_to_end_, &count) == 0) dtrun_.Send({FrameType::kTold});
+    });
+    struct sigaction action = {};
+    action.sa_handler = [](int) { eventfd_write(told_to_end_, 1); };
+    sigaction(SIGTERM, &action, nullptr);
+  }
+
   int Run() {
     while (!dtrun_is_gone_ && !done_) {
       // After kStop, dtrun is stopped and sends no pings.
@@ -100,6 +116,8 @@ class Agent {
   }
 
  private:
+  static inline int told_to_end_ = -1;  // an eventfd, for the handler of SIGTERM
+
   static bool IsRunning(pid_t process) {
     const auto view = ViewProcess(process);
     return view && view->running();
@@ -479,7 +497,7 @@ class Agent {
 }  // namespace
 }  // namespace dtrun::launcher
 
-int main() {
+int main(int argc, char** argv) {
   // dtrun handles the signals of the terminal and of a shutdown.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2})
     ::signal(signal, SIG_IGN);
@@ -488,7 +506,9 @@ int main() {
     return static_cast<int>(dtrun::launcher::ExitCode::kUsage);
   }
   try {
-    return dtrun::launcher::Agent().Run();
+    dtrun::launcher::Agent agent;
+    if (argc == 2 && std::string(argv[1]) == dtrun::launcher::kIsStep) agent.TakeSigterm();
+    return agent.Run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "dtrun: %s\n", error.what());
     return static_cast<int>(dtrun::launcher::ExitCode::kInternal);

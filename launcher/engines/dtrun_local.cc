@@ -1,10 +1,11 @@
 // dtrun_local COUNT[@HOST]... [--shell WORDS] [-x NAME]... WRAPPER WORD...: replaces mpirun in a
 // job without MPI. Each COUNT is a number of consecutive ranks, on HOST or on this machine.
-// --starter WORDS replaces --shell if WORDS take a path on HOST as it is, without quotes.
+// --starter WORDS replaces --shell if WORDS belong to a scheduler: they take a path on HOST as it
+// is, without quotes, and start a part of the scheduler's job (kIsStep).
 //
 // dtrun_local starts the wrapper once for each rank of this machine, in a new process group, with
 // its rank in DTRUN_RANK. For each HOST, the remote shell WORDS starts another dtrun_local, without
-// arguments. That one gets the variables NAME and the command as frames over its stdin, so no value
+// a request. That one gets the variables NAME and the command as frames over its stdin, so no value
 // of a variable stands on a command line.
 //
 // After the first failed rank, or a signal to end, all ranks get SIGTERM, and SIGKILL soon after.
@@ -178,7 +179,8 @@ class Starter {
 
   // Starts the ranks of this host that the dtrun_local of another host sends, and tells it their
   // exit code.
-  int Serve() {
+  int Serve(bool is_step) {
+    is_step_ = is_step;
     const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -235,6 +237,7 @@ class Starter {
       const std::string& file) {
     Words words = request.shell;
     words.insert(words.end(), {part.host, request.parses_command ? ShellQuoted(file) : file});
+    if (!request.parses_command) words.emplace_back(kIsStep);
     const std::vector<char*> argv = Pointers(words);
     const pid_t parent = getpid();
     int channel[2];
@@ -339,6 +342,8 @@ class Starter {
     while (read(signals_, &info, sizeof info) == sizeof info) {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal == SIGCHLD) continue;
+      // A scheduler tells all processes of the job on this host. The agent passes it on to dtrun.
+      if (signal == SIGTERM && is_step_) continue;
       if (signal != SIGUSR1 && signal != SIGUSR2 && !ending_) interruption_ = signal;
       PassOn(signal);
     }
@@ -429,7 +434,7 @@ class Starter {
   std::vector<std::unique_ptr<RemoteStarter>> remotes_;
   std::unique_ptr<FrameStream> caller_;  // in Serve: the dtrun_local that has started this one
   Words command_;                        // in Serve
-  bool serves_ = false, launched_ = false;
+  bool serves_ = false, is_step_ = false, launched_ = false;
   bool stays_ = false;  // until End
   bool ending_ = false;
   int interruption_ = 0, exit_code_ = 0;
@@ -437,7 +442,8 @@ class Starter {
 };
 
 int Main(const std::string& file, const Words& arguments) {
-  if (arguments.empty() && isatty(STDIN_FILENO) == 0) return Starter().Serve();
+  const bool is_step = arguments == Words{kIsStep};
+  if ((arguments.empty() || is_step) && isatty(STDIN_FILENO) == 0) return Starter().Serve(is_step);
   const std::optional<Request> request = ParseRequest(arguments);
   const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(base::ProcessEnv);
   if (!request || !launch || RankCount(*request) != base::RankCount(launch->hosts))

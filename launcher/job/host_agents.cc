@@ -141,6 +141,7 @@ void HostAgents::Start(Host& host) {
   if (host.remote) {
     words = plan_.remote_shell;
     words.insert(words.end(), {SshHost(host.name), plan_.remote_agent});
+    if (plan_.by_scheduler) words.emplace_back(kIsStep);
   } else {
     words = {plan_.agent};
   }
@@ -207,6 +208,9 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
       case FrameType::kTrace: HearTrace(host, frame); break;
       case FrameType::kPong: HearPong(host, frame); break;
       case FrameType::kStopped: host.stopped = true; break;
+      case FrameType::kTold:
+        if (on_told_) on_told_(host.name);
+        break;
       case FrameType::kTaken:
         if (on_taken_) {
           const auto bytes = WholeNumber(body(), "bytes", 0, INT64_MAX);

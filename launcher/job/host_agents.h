@@ -34,6 +34,7 @@ struct AgentPlan {
   std::string agent;                      ///< path of dtrun_agent, the same on all hosts
   std::string remote_agent = {};          ///< that path as `remote_shell` needs it
   std::vector<std::string> remote_shell;  ///< words before a host and the path of a program
+  bool by_scheduler = false;              ///< the remote shell is a scheduler's: see kIsStep
   std::string job;                        ///< the job's random name
   std::string folder;                     ///< of the job, on this machine
   std::string remote_folder = {};         ///< random name of the job's folder on other hosts
@@ -161,6 +162,11 @@ class HostAgents {
   /// the programs end.
   void Terminate() { SendToAll(FrameType::kTerminate); }
 
+  /// `on_told` gets the name of a host whose agent was told to end.
+  void SetOnTold(std::function<void(const std::string& host)> on_told) {
+    on_told_ = std::move(on_told);
+  }
+
   /// Stops the ranks of all hosts until Continue. Silence before Continue does not make a host
   /// lost.
   void Stop();
@@ -227,6 +233,7 @@ class HostAgents {
   NetworkSurvey survey_;
   RankReports reports_;
   std::function<void(size_t, bool)> on_taken_;
+  std::function<void(const std::string&)> on_told_;
   struct Loss {
     size_t host;
     std::string why;

@@ -93,6 +93,10 @@ class Job {
 
   int Run() {
     agents_.emplace(poller_, AgentsPlan(), output_);
+    agents_->SetOnTold([this](const std::string& host) {
+      if (supervisor_.interruption() == 0) Say(Text(host, " was told to end the job (SIGTERM)"));
+      supervisor_.InterruptForHost();
+    });
     ranks_.emplace(poller_, options_, plan_, *agents_, Say);
     pause_.emplace(*agents_);
     WaitForHosts();
@@ -113,6 +117,7 @@ class Job {
         .agent = plan_.agent,
         .remote_agent = RemotePath(plan_.call.reach, plan_.agent),
         .remote_shell = RemoteShell(plan_.call.reach),
+        .by_scheduler = !plan_.call.engine->remote_shell().empty(),
         .job = plan_.job,
         .folder = folder_.path(),
         .remote_folder = plan_.call.remote_folder,

@@ -37,6 +37,7 @@ using Clock = std::chrono::steady_clock;
 Interruption::Step Interruption::OnSignal(int signal, Time now) {
   if (signal == SIGUSR1) return signal_ == 0 ? Step::kNotice : Step::kNone;
   if (signal_ == signal && now - signalled_ < kSameSignal) return Step::kNone;
+  if (signal == SIGTERM && std::exchange(host_was_told_, false)) return Step::kNone;
   if (signal_ != 0) return Step::kKill;
   signal_ = signal;
   signalled_ = now;
@@ -45,6 +46,13 @@ Interruption::Step Interruption::OnSignal(int signal, Time now) {
   if (grace_.count() == 0 || signal == SIGPIPE) return Terminate(now);
   phase_ = Phase::kAsking;
   return Step::kNotice;
+}
+
+Interruption::Step Interruption::OnHostTold(Time now) {
+  if (signal_ != 0) return Step::kNone;
+  const Step step = OnSignal(SIGTERM, now);
+  host_was_told_ = true;
+  return step;
 }
 
 Interruption::Step Interruption::OnEnd(Time now, std::chrono::seconds patience) {
@@ -173,6 +181,7 @@ void Supervisor::HandleSignals() {
 }
 
 void Supervisor::Interrupt(int signal) { Do(interruption_.OnSignal(signal, Clock::now())); }
+void Supervisor::InterruptForHost() { Do(interruption_.OnHostTold(Clock::now())); }
 
 void Supervisor::End(std::chrono::seconds patience) {
   Do(interruption_.OnEnd(Clock::now(), patience));

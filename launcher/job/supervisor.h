@@ -44,6 +44,9 @@ class Interruption {
 
   /// SIGUSR1 asks only for the notice; any other signal ends the job.
   Step OnSignal(int signal, Time now);
+  /// A host was told to end the job, as a cluster's scheduler does on all hosts. The same as
+  /// SIGTERM to dtrun, once for all hosts and dtrun itself.
+  Step OnHostTold(Time now);
   /// Ends the job without a signal and without a notice. kKill follows `patience` after kTerminate.
   Step OnEnd(Time now, std::chrono::seconds patience = kKillAfter);
   /// Call it now and then.
@@ -62,6 +65,7 @@ class Interruption {
   std::chrono::seconds grace_;
   Phase phase_ = Phase::kRunning;
   int signal_ = 0;
+  bool host_was_told_ = false;  // and dtrun was not
   Time signalled_ = {}, kill_by_ = {};
 };
 
@@ -105,6 +109,8 @@ class Supervisor {
 
   /// Acts as if `signal` had come.
   void Interrupt(int signal);
+  /// Acts as if SIGTERM had come to dtrun and to a host: see Interruption::OnHostTold.
+  void InterruptForHost();
   /// Ends the ranks, then the process, although no signal has come. SIGKILL follows `patience`
   /// later.
   void End(std::chrono::seconds patience = Interruption::kKillAfter);

@@ -65,6 +65,7 @@ bool IsType(uint8_t type) {
     case FrameType::kProgress:
     case FrameType::kTrace:
     case FrameType::kState:
+    case FrameType::kTold:
     case FrameType::kRoutes:
     case FrameType::kHello:
     case FrameType::kWelcome:

@@ -54,6 +54,7 @@ enum class FrameType : uint8_t {
   kTrace = 29,     ///< the next part of a rank's trace for the timeline; empty: a trace begins
   kState = 30,     ///< {"init", "joined", "epoch", "stopped", "timeout_s", "warning_s"}: a running
                    ///< rank's RankState, after each change
+  kTold = 31,      ///< the agent got SIGTERM: somebody on its host wants the job to end
   kRoutes = 28,    ///< the answer to kPeers: for each host, the own address that leads to it
   // a wrapper to its agent, and the agent's answer
   kHello = 32,  ///< two descriptors with the program's stdout and stderr; the body is the folder of
@@ -73,6 +74,10 @@ enum class FrameType : uint8_t {
   kAttach = 64,  ///< with the front's stdout and stderr: take the place of a lost front
   kHeld = 65,    ///< {"pid", "lost_ms"}: the job, and how long ago the last front was lost
 };
+
+/// Tells dtrun_agent and dtrun_local, as their only argument, that a scheduler has started them as
+/// a part of its job. The scheduler announces the end of the job with SIGTERM to all parts of it.
+inline constexpr char kIsStep[] = "--step";
 
 struct Frame {
   FrameType type = FrameType::kPing;

@@ -55,6 +55,21 @@ TEST_CASE("the grace time runs if at least one rank takes notices") {
   CHECK(job.OnTime(kSome, kStart + 20s) == Step::kKill);
 }
 
+TEST_CASE("hosts that are told to end and then dtrun itself count as one signal") {
+  Interruption job(10s);
+  CHECK(job.OnHostTold(kStart) == Step::kNotice);
+  CHECK(job.signal() == SIGTERM);
+  CHECK(job.OnTime(kSome, kStart + 1ms) == Step::kNone);
+  CHECK(job.OnHostTold(kStart + 1s) == Step::kNone);
+  CHECK(job.OnSignal(SIGTERM, kStart + 2s) == Step::kNone);
+  CHECK(job.OnSignal(SIGTERM, kStart + 3s) == Step::kKill);
+
+  Interruption other(10s);
+  CHECK(other.OnSignal(SIGTERM, kStart) == Step::kNotice);
+  CHECK(other.OnHostTold(kStart + 1s) == Step::kNone);
+  CHECK(other.OnSignal(SIGTERM, kStart + 2s) == Step::kKill);
+}
+
 TEST_CASE("a second signal kills the job unless it repeats the first within 200 ms") {
   Interruption job(10s);
   job.OnSignal(SIGTERM, kStart);

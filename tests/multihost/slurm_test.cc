@@ -2,9 +2,13 @@
 
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
+#include "base/text.h"
+#include "tests/models/idx_files.h"
 #include "tests/multihost/rig.h"
+#include "tests/support/text.h"
 
 namespace {
 
@@ -82,6 +86,53 @@ TEST_CASE("a cancelled Slurm job and a killed dtrun leave nothing on any node") 
       fault + "; soon_none");
   CAPTURE(fault, result.err);
   CHECK_THAT(result.out, Catch::Matchers::EndsWith("\n") && !Contains("tests/ranks"));
+}
+
+// Needs $data, $steps and $times. A job that is pre-empted $times times, about two seconds into
+// each of its lives, and is put back into the queue. Prints the result of the same training on one
+// host, the output of all lives, and the processes that are left.
+const std::string kPreemptedTraining = R"sh(
+train="models/cnn_fmnist --data-dir $data --threads 1 --deterministic --global-batch-size 24 --epochs 9999"
+train="$train --max-steps $steps --verbose 0"
+launcher/dtrun -np 4 --tag none $train
+cat >/run/batch <<SCRIPT
+#!/bin/bash
+launcher/dtrun --launcher srun --tag none $train --checkpoint-dir /run/saved --resume
+code=\$?
+echo code \$code
+[ \$code != 75 ] || scontrol requeue \$SLURM_JOB_ID
+exit \$code
+SCRIPT
+job=$(sbatch --parsable --requeue --open-mode=append --nodes 2 --ntasks-per-node 2 --output /run/out /run/batch)
+state() { squeue --noheader --jobs $job --format %t 2>/dev/null; }
+for i in $(seq $times); do
+  until [ "$(state)" = R ] || [ -z "$(state)" ]; do sleep 0.1; done
+  sleep 1.$((i * 7 % 10))
+  sbatch --wait --partition urgent --nodes 2 --ntasks-per-node 2 --output /dev/null --wrap true >/dev/null
+done
+while [ -n "$(state)" ]; do sleep 0.1; done
+cat /run/out; soon_none)sh";
+
+// SLURM_PREEMPTIONS: how many.
+TEST_CASE(
+    "a training that Slurm pre-empts again and again saves, resumes and ends as if left alone") {
+  if (NoSlurm()) return;
+  TemporaryFolder folder;
+  WriteToySet(folder, 400);
+  const char* wish = std::getenv("SLURM_PREEMPTIONS");
+  const int times = wish != nullptr ? std::atoi(wish) : 3;
+  const CommandResult result = InSlurm(
+      kBlockSsh + kLeft +
+      dtrun::base::Text(
+          "export PATH=/run/no_ssh:$PATH; data=", folder.path(), " times=", times,
+          " steps=", 1000 * times, kPreemptedTraining));
+  CAPTURE(result.err, result.out);
+  const std::string alone = result.out.substr(0, result.out.find('\n') + 1);
+  CHECK_THAT(alone, Contains("parameters "));
+  CHECK(CountOf(result.out, alone) == 2);
+  CHECK(CountOf(result.out, "\ncode 75\n") == static_cast<size_t>(times));
+  CHECK(CountOf(result.out, "cnn_fmnist: Resuming from /run/saved/") == static_cast<size_t>(times));
+  CHECK_THAT(result.out, Catch::Matchers::EndsWith("code 0\n"));
 }
 
 TEST_CASE("tasks of srun find each other without dtrun's launcher and without PMIx") {
