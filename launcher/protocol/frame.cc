@@ -168,7 +168,7 @@ FrameStream::~FrameStream() {
 }
 
 void FrameStream::Send(const Frame& frame) {
-  if (ended_) return;
+  if (ended_ || is_deaf_) return;
   queue_ += Encode(frame);
   Update();
 }
@@ -211,11 +211,14 @@ void FrameStream::Read() {
   }
 }
 
+// The other side may have sent its last frames before it left, so only Read finds its end.
 void FrameStream::Write() {
   const ssize_t written = write(out_, queue_.data(), queue_.size());
   if (written < 0) {
-    if (errno != EAGAIN && errno != EINTR) End("");
-    return;
+    if (errno == EAGAIN || errno == EINTR) return;
+    is_deaf_ = true;
+    queue_.clear();
+    return Update();
   }
   queue_.erase(0, static_cast<size_t>(written));
   Update();

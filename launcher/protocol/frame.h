@@ -112,9 +112,9 @@ class FrameReader {
 class FrameStream {
  public:
   /// `on_frame` gets every frame. `on_end` is called once, when the other side is gone or sends
-  /// bytes that are no frame. `why` is the error; "" for a closed connection. Both are called while
-  /// the poller waits; Flush may also call `on_end`. The stream may be destroyed in `on_end`, not
-  /// in `on_frame`.
+  /// bytes that are no frame; all frames sent before come first. `why` is the error; "" for a closed
+  /// connection. Both are called while the poller waits. The stream may be destroyed in `on_end`,
+  /// not in `on_frame`.
   FrameStream(
       Poller& poller, int in, int out, std::function<void(const Frame&)> on_frame,
       std::function<void(const std::string& why)> on_end);
@@ -144,6 +144,7 @@ class FrameStream {
   FrameReader reader_;
   std::string queue_;
   bool paused_ = false, ended_ = false;
+  bool is_deaf_ = false;  // the other side takes no more frames
 };
 
 // The wrapper of a rank connects to the agent of its host through an abstract Unix socket. Such a

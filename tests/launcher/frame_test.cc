@@ -1,10 +1,15 @@
 #include "launcher/protocol/frame.h"
 
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "launcher/support/launch_error.h"
+#include "launcher/support/poller.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -56,6 +61,33 @@ TEST_CASE("bytes that are no frame are refused before memory is allocated") {
       std::string("\0\0\0\0\x77\0\0\0\0", 9));
   reader.Feed(bytes.data(), bytes.size());
   CHECK_THROWS_AS(reader.Next(), LaunchError);
+}
+
+TEST_CASE("the last frames of a side that has left arrive even if a frame to it cannot be sent") {
+  signal(SIGPIPE, SIG_IGN);
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const std::string last = Encode({FrameType::kFlight, 1, "record"}) + Encode({FrameType::kDone});
+  REQUIRE(write(ends[1], last.data(), last.size()) == static_cast<ssize_t>(last.size()));
+  close(ends[1]);
+  Poller poller;
+  std::vector<FrameType> heard;
+  int ended = 0;
+  FrameStream stream(
+      poller, ends[0], ends[0],
+      [&](const Frame& frame) {
+        CHECK(ended == 0);
+        heard.push_back(frame.type);
+      },
+      [&](const std::string& why) {
+        CHECK(why.empty());
+        ++ended;
+      });
+  stream.Send({FrameType::kPing});
+  for (int i = 0; i < 3; ++i) poller.Wait(std::chrono::milliseconds(10));
+  CHECK(heard == std::vector<FrameType>{FrameType::kFlight, FrameType::kDone});
+  CHECK(ended == 1);
+  CHECK(stream.queued() == 0);
 }
 
 TEST_CASE("an incomplete frame waits for its missing bytes") {
