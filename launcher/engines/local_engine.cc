@@ -133,6 +133,14 @@ class Srun final : public WithoutMpi {
     return SearchPath("srun", path).has_value();
   }
 
+  // srun: error: h2: task 0: Exited with exit code 9
+  //   The task is dtrun_local, and dtrun names the rank that has failed.
+  EngineLine Sort(std::string_view line) const override {
+    const bool repeats = line.starts_with("srun: error: ") &&
+                         line.find(": Exited with exit code ") != std::string_view::npos;
+    return repeats ? EngineLine::kIdleWarning : WithoutMpi::Sort(line);
+  }
+
   std::string Probe(const EngineCall& call) const override {
     if (base::ProcessEnv("SLURM_JOB_ID").value_or("").empty())
       return "--launcher srun needs an allocation of Slurm, but SLURM_JOB_ID is not set; start "

@@ -138,6 +138,13 @@ TEST_CASE("in a job of Grid Engine without mpirun a job takes qrsh if other host
   CHECK_THAT(FindLaunchEngine("qrsh")->Probe(call), Catch::Contains("PE_HOSTFILE is not set"));
 }
 
+TEST_CASE("dtrun does not repeat what srun says about the end of a starter") {
+  const LaunchEngine& srun = *FindLaunchEngine("srun");
+  CHECK(srun.Sort("srun: error: h2: task 0: Exited with exit code 9") == EngineLine::kIdleWarning);
+  CHECK(srun.Sort("srun: error: Unable to create step") == EngineLine::kWords);
+  CHECK(srun.Sort("dtrun_local: lost 1") == EngineLine::kEvent);
+}
+
 TEST_CASE("only a host that ssh does not find may answer later") {
   for (const char* words :
        {"ssh: Could not resolve hostname h2: Name or service not known",

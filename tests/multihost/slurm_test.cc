@@ -31,13 +31,14 @@ bool NoSlurm() {
   return true;
 }
 
-// Shell functions. `batch COMMAND` submits a batch script, waits for its end, prints its output and
-// returns its exit code. For all programs of the jobs, ssh fails.
+// Shell functions. `batch COMMAND` submits a batch script with $options, waits for its end, prints
+// its output and returns its exit code. For all programs of the jobs, ssh fails.
 const std::string kShell =
     kBlockSsh + kLeft +
     "export PATH=/run/no_ssh:$PATH; submit() { printf '#!/bin/bash\\n%s\\n' \"$*\" >/run/batch; "
     "shift $#; "
-    "sbatch $wait --parsable --nodes 2 --ntasks-per-node 2 --output /run/out /run/batch; "
+    "sbatch $wait --parsable ${options:---nodes 2 --ntasks-per-node 2} --output /run/out "
+    "/run/batch; "
     "}; "
     "batch() { wait=--wait submit \"$@\" >/dev/null; code=$?; cat /run/out; return $code; }; ";
 
@@ -73,6 +74,47 @@ TEST_CASE("under srun a killed rank is named and the job ends with its code on a
   CHECK_THAT(
       result.out, Contains("dtrun: rank 3 on h2 was killed by SIGKILL\n") &&
                       Catch::Matchers::EndsWith("code 137\n"));
+}
+
+TEST_CASE("the ranks of a job follow Slurm's tasks, also if the nodes have different numbers") {
+  if (NoSlurm()) return;
+  const CommandResult result = InSlurm(
+      kShell +
+      "options='--nodes 2 --ntasks 3'; batch launcher/dtrun --launcher srun --tag none "
+      "sh -c \"'echo \\$RANK of \\$WORLD_SIZE on \\$(hostname)'\" \\| sort");
+  CAPTURE(result.err);
+  CHECK(result.out == "0 of 3 on h1\n1 of 3 on h1\n2 of 3 on h2\n");
+}
+
+TEST_CASE("the jobs of an array run at once on the same nodes and do not meet") {
+  if (NoSlurm()) return;
+  const CommandResult result = InSlurm(
+      kShell +
+      "options='--array 0-1 --nodes 2 --ntasks-per-node 1 --open-mode append'; "
+      "batch launcher/dtrun --launcher srun --tag none tests/ranks/conformance");
+  CAPTURE(result.err);
+  CHECK(result.out == "tcp: many checks, 0 wrong\ntcp: many checks, 0 wrong\n");
+}
+
+TEST_CASE("a job goes on if one of its nodes is drained, and saves before its time limit") {
+  if (NoSlurm()) return;
+  TemporaryFolder folder;
+  WriteToySet(folder, 400);
+  const CommandResult result = InSlurm(
+      kShell +
+      "options='--nodes 2 --ntasks-per-node 2 --time 1 --signal TERM@50'; "
+      "(until grep -qs Epoch /run/out; do sleep 0.1; done; scontrol update nodename=h2 state=drain "
+      "reason=test) & "
+      "batch launcher/dtrun --launcher srun --tag none models/cnn_fmnist --data-dir " +
+      folder.path() +
+      " --threads 1 --global-batch-size 24 --epochs 99999 --checkpoint-dir /run/saved; echo code "
+      "$?; "
+      "sinfo --noheader --nodes h2 --partition all --format %T; ls /run/saved");
+  CAPTURE(result.err, result.out);
+  CHECK_THAT(
+      result.out, Contains("dtrun: h2 was told to end the job (SIGTERM)\n") &&
+                      Contains("; the state is saved in /run/saved\n") && Contains("code 75\n") &&
+                      Contains("drained\n") && Contains("ckpt_"));
 }
 
 TEST_CASE("a cancelled Slurm job and a killed dtrun leave nothing on any node") {
