@@ -71,12 +71,21 @@ void CheckOpenMpi(
   }
 }
 
-void CheckProgram(const ProgramFacts& found, const ProgramFacts& here, Findings& findings) {
+// `host` is empty for this machine. `here` may have no program.
+std::string CopyTo(const std::string& host, const ProgramFacts& here) {
+  if (host.empty() || !here.problem.empty()) return "";
+  const std::string file = ShellQuoted(here.file);
+  return Text("scp ", file, ' ', host, ':', file);
+}
+
+void CheckProgram(
+    const std::string& host, const ProgramFacts& found, const ProgramFacts& here,
+    Findings& findings) {
   if (found.file.empty()) return;
   if (!found.problem.empty())
     findings.push_back(
         {true, "program", found.problem, "a program that can be run, at the same path on all hosts",
-         ""});
+         CopyTo(host, here)});
   if (!found.missing_libraries.empty())
     findings.push_back(
         {true, "libraries of the program", "missing: " + Join(found.missing_libraries, ", "),
@@ -87,8 +96,7 @@ void CheckProgram(const ProgramFacts& found, const ProgramFacts& here, Findings&
     findings.push_back(
         {true, "program",
          Text(ShellQuoted(found.file), " with SHA-256 ", found.sha256.substr(0, kDigits), "..."),
-         Text(here.sha256.substr(0, kDigits), "..., as here"),
-         "copy the same program to all hosts"});
+         Text(here.sha256.substr(0, kDigits), "..., as here"), CopyTo(host, here)});
 }
 
 // An MPI without its own launcher takes each rank for a job of one process.
@@ -157,7 +165,8 @@ std::vector<Finding> FindingsOf(const HostLook& look, const HostLook& here, bool
   if (look.answered) {
     CheckInstallation(look.facts.installation, needs_open_mpi, findings);
     if (needs_open_mpi) CheckOpenMpi(look.facts.installation, here.facts.installation, findings);
-    CheckProgram(look.facts.program, here.facts.program, findings);
+    const bool is_here = look.address.empty();
+    CheckProgram(is_here ? "" : look.host, look.facts.program, here.facts.program, findings);
     CheckMpi(look.facts.program, needs_open_mpi, findings);
     CheckCpus(look.facts.cpus, look.slots, findings);
     CheckMemory(look.facts.memory, findings);

@@ -84,6 +84,16 @@ std::optional<std::string> Knock(const addrinfo& address, Clock::time_point dead
   return strerrordesc_np(error);
 }
 
+constexpr char kFixName[] =
+    "add the host to /etc/hosts, to DNS or to ~/.ssh/config, until \"ssh HOST true\" works";
+
+std::string WithHost(const std::string& advice, const std::string& host) {
+  const std::string name = "HOST";
+  const size_t at = advice.find(name);
+  if (at == std::string::npos) return advice;
+  return Text(advice.substr(0, at), SshHost(host), advice.substr(at + name.size()));
+}
+
 // Sets the address at which sshd answers. If there is none, adds a finding and returns false.
 bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) {
   addrinfo hints = {};
@@ -94,7 +104,7 @@ bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) 
   if (error != 0) {
     look.reach.push_back(
         {true, "name", Text(target.name, ": ", gai_strerror(error)), "a name with an address",
-         "check /etc/hosts, DNS and ~/.ssh/config"});
+         WithHost(kFixName, target.name)});
     return false;
   }
   const auto patience = std::min(plan.deadline, Clock::now() + kKnockPatience);
@@ -107,8 +117,9 @@ bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) 
   }
   look.reach.push_back(
       {true, "ssh port", found, "an sshd that answers",
-       "check that the host is up, that sshd listens on this port (--ssh-port), and that no "
-       "firewall blocks the port"});
+       "check that the host is up, that sshd listens on this port (on the host: systemctl start "
+       "ssh; "
+       "--ssh-port names another port), and that no firewall blocks the port"});
   return false;
 }
 
@@ -128,7 +139,10 @@ bool ReadGreeting(Child& probe, const LookPlan& plan, HostLook& look) {
         look.reach.push_back(
             {true, "shell", Excerpt(noise) + " on stdout",
              "no output of a shell without a terminal",
-             "let the startup file of the shell (~/.bashrc) write in interactive shells only"});
+             WithHost(
+                 "let the startup file of the shell (~/.bashrc) write in interactive shells only, "
+                 "until \"ssh HOST true\" prints nothing",
+                 look.host)});
       const std::string version = line->substr(line->find(' ') + 1);
       if (version == base::kVersion) return true;
       look.reach.push_back(
@@ -216,7 +230,7 @@ namespace {
 
 using base::Text;
 
-// A message of ssh, with the finding for it.
+// A message of ssh, with the finding for it. HOST in the advice is the host.
 struct KnownFailure {
   const char* part;
   const char* thing;
@@ -226,15 +240,14 @@ struct KnownFailure {
 
 constexpr KnownFailure kKnown[] = {
     {"Permission denied", "ssh login", "a login without a password",
-     "copy your key to the host with ssh-copy-id, or name another key with --ssh-identity FILE"},
+     "ssh-copy-id HOST copies your key to the host; --ssh-identity FILE names another key"},
     {"Too many authentication failures", "ssh login", "a login without a password",
      "name the right key with --ssh-identity FILE"},
     {"Host key verification failed", "ssh host key", "a known host key",
-     "log in once with ssh, and compare the host key"},
-    {"Could not resolve hostname", "name", "a name with an address",
-     "check /etc/hosts, DNS and ~/.ssh/config"},
+     "log in once with \"ssh HOST\", and compare the host key"},
+    {"Could not resolve hostname", "name", "a name with an address", kFixName},
     {"Connection refused", "ssh port", "an sshd that listens",
-     "start sshd on the host, or name its port with --ssh-port"},
+     "start sshd on the host (systemctl start ssh), or name its port with --ssh-port"},
     {"No route to host", "ssh port", "a route to the host",
      "check cables, addresses and firewalls"},
     {"timed out", "ssh port", "an answer", "check whether the host is up, and firewalls"},
@@ -263,7 +276,7 @@ Finding FailureOf(
         "install the packages that dtrun needs on the host: openmpi-bin depends on all of them"};
   for (const KnownFailure& known : kKnown)
     if (exit_code == 255 && Has(why, known.part))
-      return {true, known.thing, why, known.expected, known.advice};
+      return {true, known.thing, why, known.expected, WithHost(known.advice, host)};
   if (exit_code == 126 || exit_code == 127)
     return {
         true, "dtrun", why.empty() ? "no program that can be run" : why, installed,

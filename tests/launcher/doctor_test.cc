@@ -90,10 +90,12 @@ TEST_CASE("a program that is missing or different or lacks a library stops a job
   look.facts.program.problem = "/bin/train: No such file or directory";
   look.facts.program.sha256 = "";
   CHECK(Problem(look).found == "/bin/train: No such file or directory");
+  CHECK(Problem(look).advice == "scp /bin/train h2:/bin/train");
   look = Healthy("h2");
   look.facts.program.sha256 = std::string(64, 'b');
   CHECK(Problem(look).found == "/bin/train with SHA-256 bbbbbbbbbbbb...");
   CHECK(Problem(look).expected == "aaaaaaaaaaaa..., as here");
+  CHECK(Problem(look).advice == "scp /bin/train h2:/bin/train");
   look = Healthy("h2");
   look.facts.program.missing_libraries = {"libx.so.1", "liby.so.2"};
   CHECK(Problem(look).found == "missing: libx.so.1, liby.so.2");
@@ -151,9 +153,12 @@ TEST_CASE("each error from ssh is reported as the step that failed") {
       Finding{
           true, "ssh login", "root@h2: Permission denied (publickey).",
           "a login without a password",
-          "copy your key to the host with ssh-copy-id, or name another key with --ssh-identity "
-          "FILE"});
+          "ssh-copy-id h2 copies your key to the host; --ssh-identity FILE names another key"});
   CHECK(thing("Host key verification failed.\n", 255).thing == "ssh host key");
+  CHECK_THAT(thing("Host key verification failed.\n", 255).advice, Contains("\"ssh h2\""));
+  CHECK_THAT(
+      thing("ssh: Could not resolve hostname h2: Name or service not known\n", 255).advice,
+      Contains("\"ssh h2 true\""));
   CHECK(thing("connect to host h2 port 7: Connection refused\n", 255).thing == "ssh port");
   CHECK(thing("sh: 1: /opt/dtrun_probe: not found\n", 127).thing == "dtrun");
   CHECK_THAT(thing("", 127).expected, Contains("/opt/dtrun_probe"));
