@@ -86,8 +86,9 @@ class Agent {
             poller_, STDIN_FILENO, STDOUT_FILENO, [this](const Frame& frame) { Obey(frame); },
             [this](const std::string&) { dtrun_is_gone_ = true; }) {}
 
-  // A scheduler announces the end of the job to this process.
-  void TakeSigterm() {
+  // A scheduler has started this process, and announces the end of the job with SIGTERM.
+  void ServeAsStep() {
+    dtrun_.SayWhatCame();
     told_to_end_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     poller_.Watch(told_to_end_, POLLIN, [this](short) {
       eventfd_t count;
@@ -507,7 +508,7 @@ int main(int argc, char** argv) {
   }
   try {
     dtrun::launcher::Agent agent;
-    if (argc == 2 && std::string(argv[1]) == dtrun::launcher::kIsStep) agent.TakeSigterm();
+    if (argc == 2 && std::string(argv[1]) == dtrun::launcher::kIsStep) agent.ServeAsStep();
     return agent.Run();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "dtrun: %s\n", error.what());

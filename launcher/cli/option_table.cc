@@ -91,10 +91,11 @@ const char* EngineNames() {
 
 const char* EngineHelp() {
   static const std::string help = [] {
-    std::string text = "what starts the ranks";
+    std::vector<std::string> without_mpi;
     for (const LaunchEngine* engine : LaunchEngines())
-      if (!engine->summary().empty()) text += Text("; ", engine->name(), ": ", engine->summary());
-    return text;
+      if (!engine->summary().empty())
+        without_mpi.push_back(Text(engine->name(), " (", engine->summary(), ')'));
+    return "what starts the ranks; without MPI: " + base::Join(without_mpi, ", ");
   }();
   return help.c_str();
 }

@@ -19,7 +19,6 @@
 // its ranks when its stdin ends.
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -181,6 +180,7 @@ class Starter {
   // exit code.
   int Serve(bool is_step) {
     is_step_ = is_step;
+    if (is_step) ForgetStep();
     const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -192,6 +192,7 @@ class Starter {
     caller_ = std::make_unique<FrameStream>(
         poller_, in, out, [this](const Frame& frame) { Obey(frame); },
         [this](const std::string&) { End(128 + SIGHUP); });
+    if (is_step) caller_->SayWhatCame();
     while (!launched_ && !ending_) poller_.Wait(milliseconds(-1));
     if (!launched_ && interruption_ == 0) return RefuseUse();
     AwaitEnd();
@@ -201,6 +202,14 @@ class Starter {
   }
 
  private:
+  // Ranks are not to take the scheduler's variables and descriptors of this one process for theirs.
+  static void ForgetStep() {
+    for (const std::string& variable : OwnVariables())
+      if (variable.starts_with("PMI_") || variable.starts_with("PMIX_"))
+        unsetenv(NameOf(variable).c_str());
+    close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+  }
+
   void StartHere(int first, int count, base::LaunchEnv launch, const Words& command) {
     for (launch.rank = first; launch.rank < first + count && !ending_; ++launch.rank)
       StartRank(launch, command);
@@ -264,6 +273,7 @@ class Starter {
         poller_, channel[0], channel[0],
         [this, &remote](const Frame& frame) { Hear(remote, frame); },
         [this, &remote](const std::string&) { Lose(remote); });
+    if (!request.parses_command) remote.stream->SetWindow();
     for (const std::string& variable : OwnVariables())
       if (std::find(request.exported.begin(), request.exported.end(), NameOf(variable)) !=
           request.exported.end())

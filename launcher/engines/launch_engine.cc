@@ -12,10 +12,11 @@ const LaunchEngine& LocalEngine();   // local_engine.cc
 const LaunchEngine& SrunEngine();    // local_engine.cc
 const LaunchEngine& QrshEngine();    // local_engine.cc
 const LaunchEngine& SshEngine();     // local_engine.cc
+const LaunchEngine& HydraEngine();   // local_engine.cc
 
 const std::vector<const LaunchEngine*>& LaunchEngines() {
   static const std::vector<const LaunchEngine*> engines = {
-      &MpirunEngine(), &LocalEngine(), &SrunEngine(), &QrshEngine(), &SshEngine()};
+      &MpirunEngine(), &LocalEngine(), &SrunEngine(), &QrshEngine(), &SshEngine(), &HydraEngine()};
   return engines;
 }
 

@@ -70,7 +70,8 @@ class LaunchEngine {
 
   /// The value of --launcher: "mpirun".
   virtual std::string name() const = 0;
-  /// A remark in the help: "one host, without MPI". "": none.
+  /// A remark in the help about an engine without MPI: "one host". "": the engine starts MPI's
+  /// ranks.
   virtual std::string summary() const = 0;
   /// The name of the program that dtrun starts, for messages: "dtrun_local".
   virtual std::string program() const = 0;

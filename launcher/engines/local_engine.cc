@@ -1,5 +1,5 @@
 // The engines without MPI. dtrun_local (dtrun_local.cc) starts the ranks: those of this host as its
-// children, those of other hosts through ssh, srun or qrsh and another dtrun_local there.
+// children, those of other hosts through ssh, srun, qrsh or hydra and another dtrun_local there.
 
 #include <algorithm>
 #include <fstream>
@@ -102,7 +102,7 @@ class WithoutMpi : public LaunchEngine {
 class Local final : public WithoutMpi {
  public:
   std::string name() const override { return "local"; }
-  std::string summary() const override { return "one host, without MPI"; }
+  std::string summary() const override { return "one host"; }
 
   std::string Probe(const EngineCall& call) const override {
     if (call.placement.size() != 1 || !call.only_this_machine)
@@ -117,7 +117,7 @@ class Local final : public WithoutMpi {
 class Srun final : public WithoutMpi {
  public:
   std::string name() const override { return "srun"; }
-  std::string summary() const override { return "in Slurm, without MPI and ssh"; }
+  std::string summary() const override { return "in Slurm"; }
 
   // By default, srun passes on whole lines only, waits until no other step has the CPUs, and hands
   // the whole environment to the step. --unbuffered gives the program a terminal that changes no
@@ -153,7 +153,7 @@ class Srun final : public WithoutMpi {
 class Qrsh final : public WithoutMpi {
  public:
   std::string name() const override { return "qrsh"; }
-  std::string summary() const override { return "in Grid Engine, likewise"; }
+  std::string summary() const override { return "in Grid Engine"; }
 
   std::string remote_shell() const override { return "qrsh -inherit -noshell"; }
 
@@ -193,7 +193,30 @@ class Qrsh final : public WithoutMpi {
 class Ssh final : public WithoutMpi {
  public:
   std::string name() const override { return "ssh"; }
-  std::string summary() const override { return "several, without MPI"; }
+  std::string summary() const override { return "several hosts"; }
+};
+
+// The mpiexec.hydra of MPICH or Intel MPI starts each agent and each dtrun_local as a job of one
+// process, in the way in which the site has set it up.
+class Hydra final : public WithoutMpi {
+ public:
+  std::string name() const override { return "hydra"; }
+  std::string summary() const override { return "MPICH's mpiexec"; }
+
+  std::string remote_shell() const override {
+    return "mpiexec.hydra -genvlist HOME,LOGNAME,PATH,SHELL,USER -n 1 -hosts";
+  }
+
+  bool IsInstalled(const std::string& path) const override {
+    return SearchPath("mpiexec.hydra", path).has_value();
+  }
+
+  // [mpiexec@h1] HYDU_sock_write (utils/sock/sock.c:254): write error (Bad file descriptor)
+  //   The process on the other host has ended before mpiexec has passed on all of its stdin.
+  EngineLine Sort(std::string_view line) const override {
+    const bool is_inner = line.starts_with("[mpiexec@") || line.starts_with("[proxy:");
+    return is_inner ? EngineLine::kIdleWarning : WithoutMpi::Sort(line);
+  }
 };
 
 }  // namespace
@@ -215,6 +238,11 @@ const LaunchEngine& QrshEngine() {
 
 const LaunchEngine& SshEngine() {
   static const Ssh engine;
+  return engine;
+}
+
+const LaunchEngine& HydraEngine() {
+  static const Hydra engine;
   return engine;
 }
 

@@ -152,6 +152,7 @@ void HostAgents::Start(Host& host) {
       poller_, child.channel, child.channel,
       [this, &host](const Frame& frame) { Hear(host, frame); },
       [this, &host](const std::string& why) { HearEnd(host, why); });
+  if (host.remote && plan_.by_scheduler) host.stream->SetWindow();
   json ranks = json::array();
   for (const int rank : host.ranks) ranks.push_back(rank);
   const json job = {

@@ -78,7 +78,8 @@ bool IsType(uint8_t type) {
     case FrameType::kSignal:
     case FrameType::kCode:
     case FrameType::kAttach:
-    case FrameType::kHeld: return true;
+    case FrameType::kHeld:
+    case FrameType::kGot: return true;
   }
   return false;
 }
@@ -181,7 +182,7 @@ void FrameStream::SetPaused(bool paused) {
 // A pipe has two descriptors, one per direction. A socket has one for both.
 void FrameStream::Update() {
   const short in = ended_ || paused_ ? 0 : POLLIN;
-  const short out = ended_ || queue_.empty() ? 0 : POLLOUT;
+  const short out = ended_ || Allowed() == 0 ? 0 : POLLOUT;
   if (ended_) {
     poller_.Forget(in_);
     poller_.Forget(out_);
@@ -205,15 +206,32 @@ void FrameStream::Read() {
     return End(reader_.in_frame() ? "the connection ended in the middle of a message" : "");
   reader_.Feed(bytes, static_cast<size_t>(got));
   try {
-    while (const std::optional<Frame> frame = reader_.Next()) on_frame_(*frame);
+    while (const std::optional<Frame> frame = reader_.Next()) {
+      if (frame->type == FrameType::kGot) {
+        const auto bytes_there = static_cast<size_t>(base::ParseInteger(frame->body).value_or(0));
+        on_the_way_ -= std::min(bytes_there, on_the_way_);
+        Update();
+      } else {
+        on_frame_(*frame);
+      }
+    }
   } catch (const LaunchError& error) {
-    End(error.what());
+    return End(error.what());
   }
+  came_ += static_cast<size_t>(got);
+  if (says_what_came_ && came_ >= kWindow / 2)
+    Send({FrameType::kGot, -1, Text(std::exchange(came_, 0))});
+}
+
+// The number of queued bytes that may be written now.
+size_t FrameStream::Allowed() const {
+  if (!has_window_) return queue_.size();
+  return std::min(queue_.size(), kWindow - std::min(on_the_way_, kWindow));
 }
 
 // The other side may have sent its last frames before it left, so only Read finds its end.
 void FrameStream::Write() {
-  const ssize_t written = write(out_, queue_.data(), queue_.size());
+  const ssize_t written = write(out_, queue_.data(), Allowed());
   if (written < 0) {
     if (errno == EAGAIN || errno == EINTR) return;
     is_deaf_ = true;
@@ -221,11 +239,12 @@ void FrameStream::Write() {
     return Update();
   }
   queue_.erase(0, static_cast<size_t>(written));
+  if (has_window_) on_the_way_ += static_cast<size_t>(written);
   Update();
 }
 
 void FrameStream::Flush() {
-  while (!ended_ && !queue_.empty()) {
+  while (!ended_ && Allowed() > 0) {
     pollfd ready = {out_, POLLOUT, 0};
     if (poll(&ready, 1, 1000) <= 0) return;
     Write();

@@ -73,6 +73,8 @@ enum class FrameType : uint8_t {
   // kContinue: the front has read kHeld
   kAttach = 64,  ///< with the front's stdout and stderr: take the place of a lost front
   kHeld = 65,    ///< {"pid", "lost_ms"}: the job, and how long ago the last front was lost
+  // within a FrameStream
+  kGot = 80,  ///< the number of bytes read since the last kGot: see FrameStream::SetWindow
 };
 
 /// Tells dtrun_agent and dtrun_local, as their only argument, that a scheduler has started them as
@@ -112,15 +114,22 @@ class FrameReader {
 class FrameStream {
  public:
   /// `on_frame` gets every frame. `on_end` is called once, when the other side is gone or sends
-  /// bytes that are no frame; all frames sent before come first. `why` is the error; "" for a closed
-  /// connection. Both are called while the poller waits. The stream may be destroyed in `on_end`,
-  /// not in `on_frame`.
+  /// bytes that are no frame; all frames sent before come first. `why` is the error; "" for a
+  /// closed connection. Both are called while the poller waits. The stream may be destroyed in
+  /// `on_end`, not in `on_frame`.
   FrameStream(
       Poller& poller, int in, int out, std::function<void(const Frame&)> on_frame,
       std::function<void(const std::string& why)> on_end);
   ~FrameStream();
   FrameStream(const FrameStream&) = delete;
   FrameStream& operator=(const FrameStream&) = delete;
+
+  /// Keeps at most kWindow bytes on the way. The other side has called SayWhatCame. Some schedulers
+  /// lose bytes of a program's stdin if more bytes come than the program has read.
+  void SetWindow() { has_window_ = true; }
+  /// Tells the other side from time to time how many bytes have come.
+  void SayWhatCame() { says_what_came_ = true; }
+  static constexpr size_t kWindow = 16 * 1024;
 
   /// Queues the frame. Drops it if the other side is gone.
   void Send(const Frame& frame);
@@ -135,6 +144,7 @@ class FrameStream {
   void Update();
   void Read();
   void Write();
+  size_t Allowed() const;
   void End(const std::string& why);
 
   Poller& poller_;
@@ -145,6 +155,9 @@ class FrameStream {
   std::string queue_;
   bool paused_ = false, ended_ = false;
   bool is_deaf_ = false;  // the other side takes no more frames
+  bool has_window_ = false, says_what_came_ = false;
+  size_t on_the_way_ = 0;  // bytes written that the other side has not confirmed
+  size_t came_ = 0;        // bytes read and not confirmed
 };
 
 // The wrapper of a rank connects to the agent of its host through an abstract Unix socket. Such a

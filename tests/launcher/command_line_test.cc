@@ -86,7 +86,7 @@ TEST_CASE("an invalid number of ranks is refused with the expected range") {
 TEST_CASE("an invalid value is refused with the option and the value and the expected form") {
   const auto [option, value, expected] = GENERATE(table<std::string, std::string, std::string>({
       {"--bind", "cpu", "auto|none|core|socket|numa"},
-      {"--launcher", "slurm", "mpirun|local|srun|qrsh|ssh"},
+      {"--launcher", "slurm", "mpirun|local|srun|qrsh|ssh|hydra"},
       {"--threads", "0", "from 1 to 1000000"},
       {"--timeout", "1h", "whole number"},
       {"--host-timeout", "1", "from 4 to"},

@@ -90,6 +90,31 @@ TEST_CASE("the last frames of a side that has left arrive even if a frame to it 
   CHECK(stream.queued() == 0);
 }
 
+TEST_CASE("with a window no more bytes are on the way than the other side has read") {
+  signal(SIGPIPE, SIG_IGN);
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+  Poller poller;
+  std::vector<std::string> heard;
+  FrameStream here(
+      poller, ends[0], ends[0], [](const Frame&) {}, [](const std::string&) {});
+  here.SetWindow();
+  const std::string large(300'000, 'x');
+  here.Send({FrameType::kWord, -1, large});
+  here.Send({FrameType::kWord, -1, "last"});
+  for (int i = 0; i < 10; ++i) poller.Wait(std::chrono::milliseconds(1));
+  std::string first(1'000'000, '\0');
+  const ssize_t came = recv(ends[1], first.data(), first.size(), MSG_PEEK);
+  CHECK(came == static_cast<ssize_t>(FrameStream::kWindow));
+  FrameStream there(
+      poller, ends[1], ends[1], [&](const Frame& frame) { heard.push_back(frame.body); },
+      [](const std::string&) {});
+  there.SayWhatCame();
+  for (int i = 0; i < 1000 && heard.size() < 2; ++i) poller.Wait(std::chrono::milliseconds(1));
+  CHECK((heard == std::vector<std::string>{large, "last"}));
+  CHECK(here.queued() == 0);
+}
+
 TEST_CASE("an incomplete frame waits for its missing bytes") {
   const std::string bytes = Encode({FrameType::kWelcome, 0, "{\"folder\": \"/tmp\"}"});
   FrameReader reader;

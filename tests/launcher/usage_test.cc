@@ -302,7 +302,7 @@ TEST_CASE("bash completes options, their values, files and folders") {
   CHECK(complete("dtrun --print") == "dtrun --print-config --print-env ");
   CHECK(complete("dtrun -np 2 --bind s") == "dtrun -np 2 --bind socket ");
   CHECK(complete("dtrun -np 2 --bind=s") == "dtrun -np 2 --bind=socket ");
-  CHECK(complete("dtrun --launcher=") == "dtrun --launcher=local mpirun qrsh srun ssh ");
+  CHECK(complete("dtrun --launcher=") == "dtrun --launcher=hydra local mpirun qrsh srun ssh ");
   CHECK(complete("dtrun --bucket-mb ") == "dtrun --bucket-mb auto ");
   CHECK(complete("dtrun --hostfile h") == "dtrun --hostfile hosts.txt ");
   CHECK(complete("dtrun --hostfile=h") == "dtrun --hostfile=hosts.txt ");

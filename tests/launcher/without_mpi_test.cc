@@ -138,11 +138,14 @@ TEST_CASE("in a job of Grid Engine without mpirun a job takes qrsh if other host
   CHECK_THAT(FindLaunchEngine("qrsh")->Probe(call), Catch::Contains("PE_HOSTFILE is not set"));
 }
 
-TEST_CASE("dtrun does not repeat what srun says about the end of a starter") {
+TEST_CASE("dtrun does not repeat what srun and hydra say about the end of a starter") {
   const LaunchEngine& srun = *FindLaunchEngine("srun");
   CHECK(srun.Sort("srun: error: h2: task 0: Exited with exit code 9") == EngineLine::kIdleWarning);
   CHECK(srun.Sort("srun: error: Unable to create step") == EngineLine::kWords);
   CHECK(srun.Sort("dtrun_local: lost 1") == EngineLine::kEvent);
+  const LaunchEngine& hydra = *FindLaunchEngine("hydra");
+  CHECK(hydra.Sort("[mpiexec@h1] control_cb: assert failed") == EngineLine::kIdleWarning);
+  CHECK(hydra.Sort("dtrun_local: lost 1") == EngineLine::kEvent);
 }
 
 TEST_CASE("only a host that ssh does not find may answer later") {

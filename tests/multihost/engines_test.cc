@@ -1,0 +1,50 @@
+// What every launcher keeps: one suite, run by each of them, under real schedulers where they need
+// one.
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <string>
+
+#include "tests/multihost/rig.h"
+#include "tests/support/text.h"
+
+namespace {
+
+using namespace dtrun::testing;
+
+struct Engine {
+  const char* name;
+  size_t promises;
+  const char* script;
+};
+
+TEST_CASE("every launcher keeps the same promises") {
+  if (Skipped()) return;
+  const auto [name, promises, script] = GENERATE(
+      Engine{"local", 18, "$suite local h1 h1 -H h1:4"},
+      Engine{"ssh", 18, "$suite ssh h2 'h1 h2' -H h1:2,h2:2"},
+      Engine{"hydra", 18, "$suite hydra h2 'h1 h2' -H h1:2,h2:2"},
+      Engine{"mpirun", 18, "$suite mpirun h2 'h1 h2' -H h1:2,h2:2"},
+      Engine{
+          "srun", 18,
+          "tests/multihost/with_slurm h1 h2 -- sbatch --wait --nodes 2 --ntasks-per-node 2 "
+          "--output /run/out $suite srun h2 'h1 h2' >/run/log && cat /run/out"},
+      Engine{
+          "qrsh", 15,
+          "tests/multihost/with_grid_engine h1:2 h2:2 -- qsub -sync y -cwd -j y -o /run/out -pe "
+          "spread 4 $suite qrsh h2 'h1 h2' >/run/log && cat /run/out"});
+  const CommandResult result =
+      Run(ScriptOnHosts(std::string("suite=tests/multihost/engine_suite; ") + script));
+  constexpr int kMissing = 77;
+  if (result.exit_code == kMissing) {
+    std::printf("SKIPPED: %s", result.err.c_str());
+    return;
+  }
+  CAPTURE(name, result.out, result.err);
+  const size_t kept = CountOf(result.out, "kept ");
+  std::printf("%s: %zu promises kept\n", name, kept);
+  CHECK(kept == promises);
+  CHECK(CountOf(result.out, "BROKEN") == 0);
+}
+
+}  // namespace
