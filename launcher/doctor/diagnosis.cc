@@ -73,7 +73,7 @@ void CheckOpenMpi(
 
 // `host` is empty for this machine. `here` may have no program.
 std::string CopyTo(const std::string& host, const ProgramFacts& here) {
-  if (host.empty() || !here.problem.empty()) return "";
+  if (host.empty() || here.file.empty() || !here.problem.empty()) return "";
   const std::string file = ShellQuoted(here.file);
   return Text("scp ", file, ' ', host, ':', file);
 }

@@ -191,7 +191,7 @@ TEST_CASE("the table has one line per host and then one line per finding") {
       "a-long-name  PROBLEM\n"
       "\n"
       "PROBLEM h2: program: found /bin/train: no such file; expected a program that can be run, at "
-      "the same path on all hosts\n"
+      "the same path on all hosts -> scp /bin/train h2:/bin/train\n"
       "PROBLEM a-long-name: name: found none; expected an address -> see DNS\n"
       "2 of 3 hosts would stop a job: h2, a-long-name\n");
 }
