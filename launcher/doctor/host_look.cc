@@ -117,9 +117,8 @@ bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) 
   }
   look.reach.push_back(
       {true, "ssh port", found, "an sshd that answers",
-       "check that the host is up, that sshd listens on this port (on the host: systemctl start "
-       "ssh; "
-       "--ssh-port names another port), and that no firewall blocks the port"});
+       "check that the host is up, that sshd listens (systemctl start ssh) on this port "
+       "(--ssh-port), and that no firewall blocks the port"});
   return false;
 }
 

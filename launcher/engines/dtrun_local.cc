@@ -19,6 +19,7 @@
 // its ranks when its stdin ends.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>

@@ -165,8 +165,7 @@ class Qrsh final : public WithoutMpi {
     const std::string file = base::ProcessEnv("PE_HOSTFILE").value_or("");
     if (file.empty())
       return "--launcher qrsh needs a job of Grid Engine in a parallel environment, but "
-             "PE_HOSTFILE "
-             "is not set; start dtrun in a job script (qsub -pe NAME SLOTS)";
+             "PE_HOSTFILE is not set; start dtrun in a job script (qsub -pe NAME SLOTS)";
     const std::string host = OtherHostWithOneSlot(file, call);
     if (!host.empty())
       return Text(
@@ -196,8 +195,8 @@ class Ssh final : public WithoutMpi {
   std::string summary() const override { return "several hosts"; }
 };
 
-// The mpiexec.hydra of MPICH or Intel MPI starts each agent and each dtrun_local as a job of one
-// process, in the way in which the site has set it up.
+// The mpiexec.hydra of MPICH or Intel MPI starts each agent and each dtrun_local of another host as
+// a job of one process, through the site's own way to that host.
 class Hydra final : public WithoutMpi {
  public:
   std::string name() const override { return "hydra"; }

@@ -54,7 +54,7 @@ enum class FrameType : uint8_t {
   kTrace = 29,     ///< the next part of a rank's trace for the timeline; empty: a trace begins
   kState = 30,     ///< {"init", "joined", "epoch", "stopped", "timeout_s", "warning_s"}: a running
                    ///< rank's RankState, after each change
-  kTold = 31,      ///< the agent got SIGTERM: somebody on its host wants the job to end
+  kTold = 31,      ///< the agent got SIGTERM: the scheduler is going to end the job
   kRoutes = 28,    ///< the answer to kPeers: for each host, the own address that leads to it
   // a wrapper to its agent, and the agent's answer
   kHello = 32,  ///< two descriptors with the program's stdout and stderr; the body is the folder of

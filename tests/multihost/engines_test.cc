@@ -1,5 +1,5 @@
-// What every launcher keeps: one suite, run by each of them, under real schedulers where they need
-// one.
+// The promises of every launcher: one suite for all launchers, under the real scheduler if a
+// launcher needs one.
 
 #include <catch2/catch.hpp>
 #include <cstdio>
