@@ -506,8 +506,12 @@ class Job {
     const int ranks = plan_.call.restarts
                           ? ranks_->recovery().ranks()
                           : base::RankCount(plan_.call.placement) - static_cast<int>(spared);
-    if (status == 0 && !ended_ && HaveSaved(counted, ranks, supervisor_.in_grace()))
-      return PreemptedVerdict();
+    // A scheduler tells the ranks themselves, too. If dtrun hears of it when they have saved and
+    // ended, it has ended an engine that was about to end.
+    const bool is_told = supervisor_.interruption() != 0;
+    const bool saved = status == 0 ? HaveSaved(counted, ranks, supervisor_.in_grace())
+                                   : is_told && HaveSaved(counted, ranks, false);
+    if (saved && !ended_) return PreemptedVerdict();
     if (ended_ && ended_->exit_code == static_cast<int>(ExitCode::kPreempted)) return *ended_;
     if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
     if (supervisor_.interruption() != 0)
