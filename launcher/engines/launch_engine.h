@@ -17,8 +17,10 @@ class LaunchEngine;
 struct Reach {
   bool by_ssh = true;             ///< false: the user has configured another remote shell
   std::string remote_shell = {};  ///< that remote shell; it gets a host and the path of a program
-  bool parses_command = true;     ///< a shell on the host reads that path, so it needs quotes
-  int ssh_port = 0;               ///< 0: from the user's ssh configuration
+  /// A shell on the host reads that path, so it needs quotes. False: the remote shell is the
+  /// engine's own, and its processes are steps (kIsStep of protocol/frame.h).
+  bool parses_command = true;
+  int ssh_port = 0;  ///< 0: from the user's ssh configuration
   std::string ssh_identity = {};
   std::vector<std::string> ssh_arguments = {};  ///< more, from the user (plm_rsh_args)
   int connect_timeout_s = 60;

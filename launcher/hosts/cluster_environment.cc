@@ -204,16 +204,24 @@ Names WordsOf(const std::string& line) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
-}  // namespace
-
-std::vector<Host> SlotFileHosts(const std::string& origin, const std::string& text) {
-  SlotSums hosts(origin);
+// `add` gets the words of each line that has some, the line and its number.
+template <typename Add>
+void ForEachLine(const std::string& text, const Add& add) {
   size_t number = 0;
   for (const std::string& line : base::Split(text, '\n')) {
     const Names words = WordsOf(line);
     ++number;
-    if (!words.empty()) hosts.Add(words.size() == 1 ? words[0] : line, "1", number);
+    if (!words.empty()) add(words, line, number);
   }
+}
+
+}  // namespace
+
+std::vector<Host> SlotFileHosts(const std::string& origin, const std::string& text) {
+  SlotSums hosts(origin);
+  ForEachLine(text, [&](const Names& words, const std::string& line, size_t number) {
+    hosts.Add(words.size() == 1 ? words[0] : line, "1", number);
+  });
   return hosts.Take("one host a line");
 }
 
@@ -227,12 +235,9 @@ std::vector<Host> LsfHosts(const std::string& text) {
 
 std::vector<Host> GridEngineHosts(const std::string& text) {
   SlotSums hosts("PE_HOSTFILE");
-  size_t number = 0;
-  for (const std::string& line : base::Split(text, '\n')) {
-    const Names words = WordsOf(line);
-    ++number;
-    if (!words.empty()) hosts.Add(words[0], words.size() > 1 ? words[1] : "", number);
-  }
+  ForEachLine(text, [&](const Names& words, const std::string&, size_t number) {
+    hosts.Add(words[0], words.size() > 1 ? words[1] : "", number);
+  });
   return hosts.Take("lines such as: node1 4 all.q@node1 UNDEFINED");
 }
 

@@ -117,7 +117,7 @@ class Job {
         .agent = plan_.agent,
         .remote_agent = RemotePath(plan_.call.reach, plan_.agent),
         .remote_shell = RemoteShell(plan_.call.reach),
-        .by_scheduler = !plan_.call.engine->remote_shell().empty(),
+        .by_scheduler = !plan_.call.reach.parses_command,
         .job = plan_.job,
         .folder = folder_.path(),
         .remote_folder = plan_.call.remote_folder,

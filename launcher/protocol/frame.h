@@ -77,8 +77,9 @@ enum class FrameType : uint8_t {
   kGot = 80,  ///< the number of bytes read since the last kGot: see FrameStream::SetWindow
 };
 
-/// Tells dtrun_agent and dtrun_local, as their only argument, that a scheduler has started them as
-/// a part of its job. The scheduler announces the end of the job with SIGTERM to all parts of it.
+/// Tells dtrun_agent and dtrun_local, as their only argument, that a scheduler, or the starter of
+/// an MPI, has started them as a part of its job. A scheduler announces the end of the job with
+/// SIGTERM to all parts of it.
 inline constexpr char kIsStep[] = "--step";
 
 struct Frame {

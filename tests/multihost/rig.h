@@ -32,14 +32,20 @@ inline Command ScriptOnHosts(const std::string& script, const Words& options = {
   return OnHosts({"sh", "-c", script}, options);
 }
 
-/// Whether this machine cannot make hosts. If so, each call prints the reason. Every test case
-/// calls this first.
-inline bool Skipped() {
-  static const CommandResult result = Run(OnHosts({"true"}));
+/// Whether a program of this folder says that this machine lacks something. If so, prints the
+/// reason.
+inline bool LacksSomething(const CommandResult& result) {
   constexpr int kMissing = 77;
   if (result.exit_code != kMissing) return false;
   std::printf("SKIPPED: %s", result.err.c_str());
   return true;
+}
+
+/// Whether this machine cannot make hosts. If so, each call prints the reason. Every test case
+/// calls this first.
+inline bool Skipped() {
+  static const CommandResult result = Run(OnHosts({"true"}));
+  return LacksSomething(result);
 }
 
 // Shell code. kBlockSsh makes an ssh that fails: put /run/no_ssh first in PATH. After kLeft, `left`

@@ -1,7 +1,6 @@
 // Jobs in Slurm's allocations: a real Slurm serves the hosts.
 
 #include <catch2/catch.hpp>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -25,10 +24,7 @@ CommandResult InSlurm(const std::string& script) {
 bool NoSlurm() {
   if (Skipped()) return true;
   static const CommandResult result = InSlurm("true");
-  constexpr int kMissing = 77;
-  if (result.exit_code != kMissing) return false;
-  std::printf("SKIPPED: %s", result.err.c_str());
-  return true;
+  return LacksSomething(result);
 }
 
 // Shell functions. `batch COMMAND` submits a batch script with $options, waits for its end, prints
