@@ -134,10 +134,17 @@ class Srun final : public WithoutMpi {
   }
 
   // srun: error: h2: task 0: Exited with exit code 9
-  //   The task is dtrun_local, and dtrun names the rank that has failed.
+  // srun: error: _server_read: fd 11 error reading header: Connection reset by peer
+  // srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0
+  //   The task is an agent or dtrun_local. dtrun names the rank that has failed, or the host whose
+  //   connection has ended.
   EngineLine Sort(std::string_view line) const override {
+    const auto has = [line](std::string_view words) {
+      return line.find(words) != std::string_view::npos;
+    };
     const bool repeats = line.starts_with("srun: error: ") &&
-                         line.find(": Exited with exit code ") != std::string_view::npos;
+                         (has(": Exited with exit code ") || has(": Connection reset by peer") ||
+                          has(" step_launch_notify_io_failure: "));
     return repeats ? EngineLine::kIdleWarning : WithoutMpi::Sort(line);
   }
 

@@ -140,7 +140,11 @@ TEST_CASE("in a job of Grid Engine without mpirun a job takes qrsh if other host
 
 TEST_CASE("dtrun does not repeat what srun and hydra say about the end of a starter") {
   const LaunchEngine& srun = *FindLaunchEngine("srun");
-  CHECK(srun.Sort("srun: error: h2: task 0: Exited with exit code 9") == EngineLine::kIdleWarning);
+  for (const char* line :
+       {"srun: error: h2: task 0: Exited with exit code 9",
+        "srun: error: _server_read: fd 11 error reading header: Connection reset by peer",
+        "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0"})
+    CHECK(srun.Sort(line) == EngineLine::kIdleWarning);
   CHECK(srun.Sort("srun: error: Unable to create step") == EngineLine::kWords);
   CHECK(srun.Sort("dtrun_local: lost 1") == EngineLine::kEvent);
   const LaunchEngine& hydra = *FindLaunchEngine("hydra");
