@@ -96,6 +96,13 @@ class [[nodiscard]] Context {
     return hosts;
   }
 
+  /// The index in `hosts()` of the host of this rank, with the rank's number of the launch, as
+  /// `Error::ranks()` has it. nullopt: the job has no such rank.
+  std::optional<int> host_of(int rank) const {
+    const int32_t host = dtrun_context_host_of_rank(handle_.get(), rank);
+    return host < 0 ? std::nullopt : std::optional<int>(host);
+  }
+
   /// The number of compute threads that this rank should use, from the CPUs that it may run on.
   int threads() const { return dtrun_context_threads(handle_.get()); }
 

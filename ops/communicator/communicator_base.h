@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtrun/error.h"
 #include "dtrun/types.h"
 #include "ops/bootstrap/bootstrap.h"
 #include "ops/collective/collective.h"
@@ -232,11 +233,11 @@ class Communicator {
   std::unique_ptr<Communicator> Subset(const std::vector<int>& ranks);
 
   /// TellLoss tells all ranks that an operation has failed because a rank is lost, and why. Loss
-  /// returns what another rank has told, or which rank has ended without a farewell, or "". Both
-  /// are called under the engine's lock. For operations that are made of others: some of their
-  /// ranks may not need the lost rank, but wait for those that do.
-  virtual void TellLoss(const std::string& /*why*/) {}
-  virtual std::string Loss() { return ""; }
+  /// returns what another rank has told, or which rank has ended without a farewell; nullopt:
+  /// nothing. Both are called under the engine's lock. For operations that are made of others: some
+  /// of their ranks may not need the lost rank, but wait for those that do.
+  virtual void TellLoss(const Error& /*cause*/) {}
+  virtual std::optional<Error> Loss() { return std::nullopt; }
   /// Notes the ranks for which an operation has waited too long. Called under the engine's lock.
   virtual void NoteLate(const std::vector<int>& /*ranks*/) {}
 

@@ -5,6 +5,7 @@
 #include "ops/hierarchical/hierarchical_operation.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/text.h"
@@ -34,8 +35,7 @@ std::string CauseIn(const std::string& error) {
 Operation::Progress HierarchicalOperation::Advance() {
   if (group_->broken) std::rethrow_exception(group_->broken);
   try {
-    if (const std::string loss = group_->flat->Loss(); !loss.empty())
-      throw Error(ErrorCode::kPeerLost, loss);
+    if (const std::optional<Error> loss = group_->flat->Loss()) throw *loss;
     return AdvancePhase();
   } catch (const Error& error) {
     AbandonParts();
@@ -43,10 +43,11 @@ Operation::Progress HierarchicalOperation::Advance() {
     group_->broken = std::current_exception();
     if (error.code() != ErrorCode::kPeerLost) throw;
     const std::string cause = CauseIn(error.what());
-    group_->flat->TellLoss(cause);
+    group_->flat->TellLoss(Error(ErrorCode::kPeerLost, cause, error.ranks()));
     throw Error(
         ErrorCode::kPeerLost,
-        base::Text("gave up: ", NameOperation(call(), sequence(), members()), kBecause, cause));
+        base::Text("gave up: ", NameOperation(call(), sequence(), members()), kBecause, cause),
+        error.ranks());
   }
 }
 

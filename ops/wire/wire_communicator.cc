@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -98,23 +99,29 @@ class WireCommunicator : public Communicator {
         backend_, group_->endpoint, bootstrap, std::move(job_ranks), engine_, std::move(members));
   }
 
-  std::string Loss() override {
+  std::optional<Error> Loss() override {
     Endpoint& endpoint = *group_->endpoint;
     if (endpoint.mailroom->losses() > 0) {
       const LossNotice& notice = endpoint.mailroom->Box(group_->context).loss;
-      if (notice.lost_rank < 0) return notice.why;
-      return base::Text(members().List({notice.lost_rank}), " is lost: ", notice.why);
+      if (notice.why.empty()) return std::nullopt;
+      return notice.InWords(members());
     }
     for (const LostPeer& peer : endpoint.wire->lost()) {
       const int rank = group_->RankOf(peer.rank);
       if (rank < 0 || peer.left) continue;
-      wire::TellLoss(*group_, std::make_shared<Outbox>(), rank, peer.why);
-      return base::Text(members().List({rank}), " is lost: ", peer.why);
+      const LossNotice notice{rank, rank, peer.why};
+      wire::TellLoss(*group_, std::make_shared<Outbox>(), notice);
+      return notice.InWords(members());
     }
-    return "";
+    return std::nullopt;
   }
-  void TellLoss(const std::string& why) override {
-    wire::TellLoss(*group_, std::make_shared<Outbox>(), -1, why);
+  void TellLoss(const Error& cause) override {
+    const std::vector<int>& all = members().world_ranks;
+    const auto named = cause.ranks().empty()
+                           ? all.end()
+                           : std::find(all.begin(), all.end(), cause.ranks().front());
+    const int rank = named == all.end() ? -1 : static_cast<int>(named - all.begin());
+    wire::TellLoss(*group_, std::make_shared<Outbox>(), {-1, rank, cause.what()});
   }
   void NoteLate(const std::vector<int>& ranks) override { group_->NoteLate(ranks); }
   std::unique_ptr<Communicator> ReformLeft() override {

@@ -155,7 +155,7 @@ void Mailroom::Deliver(Header header) {
     return;
   }
   if (envelope.channel == Channel::kLoss) {
-    box.loss = {envelope.tags, std::string(header.text())};
+    box.loss = {envelope.tags, static_cast<int>(envelope.sequence) - 1, std::string(header.text())};
     ++losses_;
     return;
   }
@@ -189,6 +189,12 @@ void Mailroom::DeliverCollective(Mailbox& box, Header header) {
   if (arrivals->by_rank[source]) return;
   arrivals->by_rank[source] = std::move(header);
   ++arrivals->count;
+}
+
+Error LossNotice::InWords(const Members& members) const {
+  const std::string who = lost_rank < 0 ? "" : members.List({lost_rank}) + " is lost: ";
+  const std::vector<int> named = named_rank < 0 ? std::vector<int>() : std::vector{named_rank};
+  return Error(ErrorCode::kPeerLost, who + why, members.InWorld(named));
 }
 
 int Group::RankOf(int job_rank) const {

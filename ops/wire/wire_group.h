@@ -13,15 +13,16 @@
 #include <utility>
 #include <vector>
 
+#include "dtrun/error.h"
 #include "ops/collective/collective.h"
 #include "ops/wire/wire.h"
 
 namespace dtrun::ops::wire {
 
 /// The sequence that an operation's number belongs to. The last five are no operations. kLeave: the
-/// source starts no more operations. kLoss: the communicator has lost rank `tags`; the data is the
-/// reason, a text. kReform, kReformed: see wire_reform.cc. kBundle: the data is a sequence of
-/// headers.
+/// source starts no more operations. kLoss: see LossNotice, with `lost_rank` in `tags`,
+/// `named_rank` plus one in `sequence`, and the reason as data. kReform, kReformed: see
+/// wire_reform.cc. kBundle: the data is a sequence of headers.
 enum class Channel : int32_t {
   kCollective,
   kSend,
@@ -81,8 +82,12 @@ struct Arrivals {
 
 /// The notice of a rank that a communicator cannot be used any more.
 struct LossNotice {
-  int lost_rank = -1;    ///< in the communicator; -1: not known
+  int lost_rank = -1;    ///< in the communicator; -1: the sender's own wire has lost none
+  int named_rank = -1;   ///< the rank that `why` is about; -1: not known
   std::string why = {};  ///< "": there is no notice
+
+  /// Error kPeerLost for a rank of the communicator.
+  Error InWords(const Members& members) const;
 };
 
 /// The headers for one communicator. They may come before their operations start on this rank, and

@@ -80,36 +80,36 @@ void WireOperation::CheckLost() {
     const int rank = group_->RankOf(peer.rank);
     if (rank < 0) continue;
     const bool moves = transfer_ != nullptr && !transfer_->Done();
-    if (agreed_ ? moves : Awaits(rank)) Lose(rank, peer.why);
+    if (agreed_ ? moves : Awaits(rank)) Lose({rank, rank, peer.why});
   }
   const LossNotice& notice = mailbox().loss;
-  if (!notice.why.empty()) Lose(notice.lost_rank, notice.why);
+  if (!notice.why.empty()) Lose(notice);
 }
 
-void WireOperation::Lose(int rank, const std::string& why) {
-  TellLoss(*group_, outbox_, rank, why);
-  const std::string who = rank < 0 ? "" : Text(members().List({rank}), " is lost: ");
+void WireOperation::Lose(const LossNotice& notice) {
+  TellLoss(*group_, outbox_, notice);
+  const Error cause = notice.InWords(members());
   throw Error(
       ErrorCode::kPeerLost,
       Text(
-          "gave up: ", NameOperation(call(), sequence(), members()), ", cannot be finished: ", who,
-          why),
-      rank < 0 ? std::vector<int>() : members().InWorld({rank}));
+          "gave up: ", NameOperation(call(), sequence(), members()),
+          ", cannot be finished: ", cause.what()),
+      cause.ranks());
 }
 
-void TellLoss(
-    Group& group, const std::shared_ptr<Outbox>& outbox, int rank, const std::string& why) {
+void TellLoss(Group& group, const std::shared_ptr<Outbox>& outbox, const LossNotice& notice) {
   if (std::exchange(group.told_loss, true)) return;
   std::vector<int> others;
   for (int peer = 0; peer < group.size; ++peer) {
-    if (peer != group.rank && peer != rank) others.push_back(peer);
+    if (peer != group.rank && peer != notice.lost_rank) others.push_back(peer);
   }
   SendNote(
       *group.endpoint, group.context, group.job_ranks, outbox,
       {.channel = Channel::kLoss,
+       .sequence = static_cast<uint64_t>(notice.named_rank + 1),
        .source = group.rank,
-       .number = rank,
-       .text = why.substr(0, 1000)},
+       .number = notice.lost_rank,
+       .text = notice.why.substr(0, 1000)},
       others);
 }
 

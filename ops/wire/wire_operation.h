@@ -14,10 +14,9 @@
 
 namespace dtrun::ops::wire {
 
-/// Tells all ranks of the communicator, once, that it cannot be used any more because it has lost
-/// `rank` (-1: not known). `outbox` keeps the messages.
-void TellLoss(
-    Group& group, const std::shared_ptr<Outbox>& outbox, int rank, const std::string& why);
+/// Tells all ranks of the communicator, once, that it cannot be used any more, and why. `outbox`
+/// keeps the messages.
+void TellLoss(Group& group, const std::shared_ptr<Outbox>& outbox, const LossNotice& notice);
 
 /// One operation on one rank. See wire_operation.cc for the algorithm.
 class WireOperation : public Operation {
@@ -64,7 +63,7 @@ class WireOperation : public Operation {
 
  private:
   void CheckLost();
-  [[noreturn]] void Lose(int rank, const std::string& why);
+  [[noreturn]] void Lose(const LossNotice& notice);
   void Finish();
 
   std::shared_ptr<Group> group_;

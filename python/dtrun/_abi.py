@@ -11,11 +11,12 @@ ALL_REDUCE, ALL_GATHER, BROADCAST, ALL_TO_ALL, REDUCE_SCATTER = range(5)
 
 
 class Error(RuntimeError):
-    """An error of dtrun. Its text names the rank, the cause and the place. `ranks` were lost or waited for in vain. `operation` is
-    the kind of the operation that failed, for example "all_reduce"."""
+    """An error of dtrun. Its text names the rank, the cause and the place. `ranks` were lost or waited for in vain, and `hosts` has
+    the name of each one's host. `operation` is the kind of the operation that failed, for example "all_reduce"."""
 
     code = 0
     ranks = ()
+    hosts = ()
     operation = ""
 
 
@@ -133,6 +134,8 @@ _FUNCTIONS = {
     "dtrun_context_option": (c.c_char_p, [c.c_void_p, c.c_char_p]),
     "dtrun_context_topology": (Topology, [c.c_void_p]),
     "dtrun_context_host_count": (c.c_int32, [c.c_void_p]),
+    "dtrun_context_host_name": (c.c_char_p, [c.c_void_p, c.c_int32]),
+    "dtrun_context_host_of_rank": (c.c_int32, [c.c_void_p, c.c_int32]),
     "dtrun_context_host_slots": (c.c_int32, [c.c_void_p, c.c_int32]),
     "dtrun_context_threads": (c.c_int32, [c.c_void_p]),
     "dtrun_context_world": (c.c_void_p, [c.c_void_p]),
@@ -176,6 +179,13 @@ def _load():
 library = _load()
 
 
+# During init() there is no job yet.
+def _hosts_of(ranks):
+    from . import _job
+
+    return _job.hosts_of(ranks)
+
+
 def fail(error):
     """Raises the error at this address."""
     kind = _ERRORS.get(library.dtrun_error_code(error), Error)
@@ -185,6 +195,7 @@ def fail(error):
     ranks = (c.c_int32 * count.value)()
     library.dtrun_error_ranks(error, ranks, c.byref(count))
     raised.ranks = tuple(ranks)
+    raised.hosts = _hosts_of(raised.ranks)
     raised.operation = library.dtrun_error_operation(error).decode()
     library.dtrun_error_destroy(error)
     raise raised

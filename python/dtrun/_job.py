@@ -219,6 +219,14 @@ def cross_size():
     return job().topology.cross_size
 
 
+def hosts_of(ranks):
+    """The names of the hosts of these ranks, with their numbers of the launch; () before init()."""
+    if _job is None:
+        return ()
+    host_of, name = library.dtrun_context_host_of_rank, library.dtrun_context_host_name
+    return tuple((name(_job.context, host_of(_job.context, rank)) or b"").decode() for rank in ranks)
+
+
 def is_homogeneous():
     """Whether all hosts have the same number of ranks."""
     context = job().context

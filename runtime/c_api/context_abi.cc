@@ -169,6 +169,10 @@ int32_t dtrun_context_host_slots(const dtrun_context* context, int32_t host) {
   return context->context.hosts()[static_cast<size_t>(host)].slots;
 }
 
+int32_t dtrun_context_host_of_rank(const dtrun_context* context, int32_t rank) {
+  return context->context.HostOfLaunchRank(rank);
+}
+
 int32_t dtrun_context_threads(const dtrun_context* context) { return context->context.threads(); }
 int32_t dtrun_context_terminal_columns(const dtrun_context* context) {
   return context->context.terminal_columns();

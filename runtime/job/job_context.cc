@@ -94,6 +94,15 @@ int Context::launch_size() const {
   return launch_ && launch_->launch_size > 0 ? launch_->launch_size : topology().size;
 }
 
+int Context::HostOfLaunchRank(int rank) const {
+  const std::vector<int>& hosts = job_.placement.host_of_rank;
+  const std::vector<int>& ranks = job_.members.world_ranks;
+  const auto place =
+      job_.apart ? rank : std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+  return place >= 0 && static_cast<size_t>(place) < hosts.size() ? hosts[static_cast<size_t>(place)]
+                                                                 : -1;
+}
+
 uint32_t Context::epoch() const {
   if (epoch_ != nullptr) return epoch_->number();
   return launch_ ? static_cast<uint32_t>(launch_->epoch) : 0;

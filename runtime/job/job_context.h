@@ -65,6 +65,8 @@ class Context {
   }
   const Placement& placement() const { return job_.placement; }
   const std::vector<base::HostSlots>& hosts() const { return job_.placement.hosts; }
+  /// The index in `hosts()` of the host of the rank with this number of the launcher; -1: none.
+  int HostOfLaunchRank(int rank) const;
   /// The parameter servers of the job; nullopt if there are none.
   const std::optional<ServerJob>& servers() const { return servers_; }
   int threads() const { return threads_; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <cstring>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace {
 
 using namespace dtrun::testing;
-using Catch::Matchers::Contains;
+using Catch::Matchers::Contains, Catch::Matchers::EndsWith;
 
 constexpr double kPeerTimeout = 4, kTimeout = 6;
 
@@ -44,6 +45,7 @@ CommandResult WhileRanksReduce(
 struct Story {
   double told = 0, goes_on = 0;  // s since the boot
   std::string error, state;
+  std::vector<std::string> about;  // ranks and hosts that the error has for programs
   bool done = false;
 };
 
@@ -58,6 +60,7 @@ Story StoryOf(const std::string& output, int rank) {
     if (std::sscanf(line.c_str() + own.size(), "%lf %n", &time, &read) != 1) continue;
     const std::string text = line.substr(own.size() + static_cast<size_t>(read));
     if (text.starts_with("told ")) story.told = time, story.error = text;
+    if (text.starts_with("about ")) story.about.push_back(text);
     if (text.starts_with("goes on")) story.goes_on = time, story.state = text;
     story.done |= text == "done";
   }
@@ -137,6 +140,12 @@ TEST_CASE("ranks that are left are told of every loss and go on in the same proc
     CAPTURE(fault.left[i]);
     // In a timeout, a rank names the rank for which it waits, which may wait for another one.
     if (story.error.starts_with("told 3")) CHECK_THAT(story.error, Contains(fault.cause));
+    if (story.error.starts_with("told 3")) CHECK(story.about.size() == 1);
+    for (const std::string& about : story.about) {
+      const int rank = std::stoi(about.substr(std::strlen("about rank ")));
+      CHECK_THAT(story.error, Contains("rank") && Contains(std::to_string(rank) + " ("));
+      CHECK_THAT(about, EndsWith(rank < 2 ? " on h1" : " on h2"));
+    }
     named |= story.error.find(fault.cause) != std::string::npos;
     CHECK(story.told - begin > fault.least);
     CHECK(story.told - begin < fault.most);

@@ -3,6 +3,7 @@
 //   123.45 pid 678
 //   123.45 works
 //   130.12 told 3: gave up: collective #12, ...
+//   130.12 about rank 3 on h2
 //   130.61 goes on: rank 0 of 3, sum 6
 //   131.00 done
 // argv[1] "during": reduces 64 MiB without a pause. "between": reduces 8 bytes every 0.5 s.
@@ -57,6 +58,10 @@ int Main(int argc, char** argv) {
     }
   } catch (const dtrun::Error& error) {
     Print("told " + std::to_string(static_cast<int>(error.code())) + ": " + error.what());
+    for (const int rank : error.ranks()) {
+      const std::string host = job.hosts().at(static_cast<size_t>(job.host_of(rank).value())).name;
+      Print("about rank " + std::to_string(rank) + " on " + host);
+    }
   }
   try {
     dtrun::Communicator left = job.world().Reform();
