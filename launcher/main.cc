@@ -318,6 +318,7 @@ BuildReport CheckBuild(const std::string& path, const LaunchEngine& engine) {
       {"dtrun_local", true, [] { return FindHelper("dtrun_local"); }},
       {"libdtrun.so", false, [] { return LibraryFile("libdtrun.so.0"); }},
       {"libdtrun_mpi.so", false, [] { return LibraryFile("libdtrun_mpi.so"); }},
+      {"libdtrun_mpich.so", false, [] { return LibraryFile("libdtrun_mpich.so"); }},
       {"libdtrun_ucx.so", false, [] { return LibraryFile("libdtrun_ucx.so"); }},
   };
   parts.insert(parts.end(), own.begin(), own.end());

@@ -1,7 +1,8 @@
 /// \file
 /// For a trainer that uses MPI itself: `Init(comm)` makes every process of an MPI communicator a
 /// rank. Ranks have the order of `comm`. Errors and warnings name a rank by its number in
-/// MPI_COMM_WORLD.
+/// MPI_COMM_WORLD. Supported: Open MPI 4 and 5, and MPIs with the MPICH ABI: MPICH 3.1 and later,
+/// Intel MPI 5 and later.
 ///
 /// **Before MPI_Init.** `comm` is MPI_COMM_WORLD. dtrun initialises MPI at MPI_THREAD_MULTIPLE. If
 /// `Shutdown()` was called, MPI is finalised when the process ends. The trainer calls neither
@@ -40,7 +41,7 @@
 namespace dtrun {
 
 /// Makes this process a rank of `comm`; see the top of this file. Collective over `comm`. Errors:
-/// those of `Init()`, kUnavailable (libdtrun_mpi.so cannot be loaded), and kInvalidArgument (the
+/// those of `Init()`, kUnavailable (dtrun's library for this MPI cannot be loaded), and kInvalidArgument (the
 /// communicator cannot be joined). A job of several ranks that was started without MPI is also
 /// kInvalidArgument, because its MPI_COMM_WORLD has one rank.
 inline Context Init(MPI_Comm comm, const Options& options = {}) {

@@ -104,7 +104,10 @@ std::string FindHelper(const std::string& name) {
 // ../../runtime.
 std::vector<OwnLibrary> OwnLibraries() {
   std::vector<OwnLibrary> libraries = {
-      {"libdtrun.so.0", ""}, {"libdtrun_mpi.so", ""}, {"libdtrun_ucx.so", ""}};
+      {"libdtrun.so.0", ""},
+      {"libdtrun_mpi.so", ""},
+      {"libdtrun_mpich.so", ""},
+      {"libdtrun_ucx.so", ""}};
   for (OwnLibrary& library : libraries)
     for (const char* folder :
          {"lib", "runtime", "lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu/dtrun"})

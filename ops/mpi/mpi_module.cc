@@ -91,7 +91,8 @@ std::vector<base::AddressBlock> BlocksOf(const std::string& list) {
 // Limits Open MPI's listening sockets to the networks that it is to use (its parameter
 // btl_tcp_if_include). Open MPI itself listens at all addresses of the host. The limited sockets
 // are those that MPI_Init has made: `before` holds the listening sockets of this process before
-// MPI_Init, in ascending order. If the parameter names no networks, all sockets stay as they are.
+// MPI_Init, in ascending order. If the parameter names no networks, all sockets stay as they are,
+// as they do with other MPIs.
 void NarrowListeners(const std::vector<int>& before) {
   const std::vector<base::AddressBlock> blocks = BlocksOf(ParameterOfMpi("btl_tcp_if_include"));
   if (blocks.empty()) return;
@@ -113,13 +114,12 @@ std::string NameOfLevel(int level) {
 // The trainer's communicator, or MPI_COMM_WORLD if the trainer has passed none.
 MPI_Comm CommOf(const MpiHandle& handle) {
   if (handle.comm == nullptr) return MPI_COMM_WORLD;
-  if (!handle.library.starts_with("Open MPI") || handle.bytes != sizeof(MPI_Comm)) {
+  if (!IsExpectedMpi(handle.library) || handle.bytes != sizeof(MPI_Comm)) {
     throw Error(
-        ErrorCode::kInvalidArgument,
-        base::Text(
-            "the MPI_Comm belongs to ", NameOfLibrary(handle.library), " (", handle.bytes,
-            " bytes); expected a communicator of Open MPI (", sizeof(MPI_Comm),
-            " bytes), which libdtrun_mpi.so was built for"));
+        ErrorCode::kInvalidArgument, base::Text(
+                                         "the MPI_Comm belongs to ", NameOfLibrary(handle.library),
+                                         " (", handle.bytes, " bytes); expected a communicator of ",
+                                         ExpectedMpi(), " (", sizeof(MPI_Comm), " bytes)"));
   }
   MPI_Comm comm = MPI_COMM_NULL;
   std::memcpy(&comm, handle.comm, sizeof comm);
@@ -134,7 +134,7 @@ void CheckLibrary() {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   Check(MPI_Get_library_version(library, &length), "MPI_Get_library_version");
-  CheckIsOpenMpi(library);
+  CheckIsExpected(library);
 }
 
 // Before MPI_Init, MPI_COMM_WORLD is the only communicator.
@@ -210,9 +210,9 @@ int TellFinalized(MPI_Comm, int, void* of_job, void*) {
   return MPI_SUCCESS;
 }
 
-class OpenMpiJob : public MpiJob {
+class JobOfMpi : public MpiJob {
  public:
-  OpenMpiJob(const MpiHandle& handle, base::Duration timeout) {
+  JobOfMpi(const MpiHandle& handle, base::Duration timeout) {
     CheckLibrary();
     CheckNotFinalized("Init");
     int initialized = 0;
@@ -250,7 +250,7 @@ class OpenMpiJob : public MpiJob {
   }
   // Calls no function of MPI, because MPI may be finalised. Without Finalize, MPI keeps a pointer
   // to the messages and their memory, so the endpoint is never freed.
-  ~OpenMpiJob() override {
+  ~JobOfMpi() override {
     if (comm_ != MPI_COMM_NULL) new std::shared_ptr<wire::Endpoint>(std::move(endpoint_));
   }
 
@@ -324,7 +324,7 @@ namespace {
 const MpiModule kModule = {
     .version = base::kVersion,
     .join = [](const MpiHandle& handle, base::Duration timeout) -> std::unique_ptr<MpiJob> {
-      return std::make_unique<mpi::OpenMpiJob>(handle, timeout);
+      return std::make_unique<mpi::JobOfMpi>(handle, timeout);
     },
 };
 

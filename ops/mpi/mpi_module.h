@@ -16,12 +16,18 @@ namespace dtrun::ops {
 struct MpiHandle {
   const void* comm = nullptr;  ///< the address of the MPI_Comm; null: MPI_COMM_WORLD
   uint64_t bytes = 0;          ///< the size of an MPI_Comm
-  std::string library;         ///< MPI_Get_library_version of the trainer's MPI
+  std::string library;         ///< MPI_Get_library_version of the trainer's MPI; "": Open MPI
 };
 
-/// The processes of one MPI communicator, as one of them sees them. libdtrun_mpi.so implements this
-/// interface for the core library, so that the core does not depend on MPI. Used by one thread at a
-/// time.
+/// Whether `library`, the text of MPI_Get_library_version, is of an MPI with the MPICH ABI.
+inline bool IsOfMpich(const std::string& library) {
+  return library.starts_with("MPICH") || library.starts_with("Intel(R) MPI") ||
+         library.starts_with("MVAPICH");
+}
+
+/// The processes of one MPI communicator, as one of them sees them. libdtrun_mpi.so (Open MPI) and
+/// libdtrun_mpich.so (the MPICH ABI) implement this interface for the core library, so that the
+/// core does not depend on MPI. Used by one thread at a time.
 class MpiJob {
  public:
   /// Local. Does not finalise MPI.
@@ -52,7 +58,7 @@ class MpiJob {
   virtual void Abort(int code) = 0;
 };
 
-/// The function that libdtrun_mpi.so exports under this name, with C linkage.
+/// The function that these libraries export under this name, with C linkage.
 inline constexpr char kMpiModuleEntry[] = "dtrun_mpi_module";
 struct MpiModule {
   const char* version;  ///< of the build; must equal the version of the core library
@@ -60,20 +66,14 @@ struct MpiModule {
 };
 using MpiModuleEntry = const MpiModule* (*)();
 
-/// Loads libdtrun_mpi.so and joins the processes of `handle`. The library lies beside this library
-/// or in the folder dtrun/ there. If `directory` is not empty, it stands for this library's folder.
-/// Collective over the processes. Initialises MPI if it is not initialised. Throws Error
-/// kUnavailable if the library or Open MPI cannot be loaded, or has another version;
+/// Loads the library for the MPI of `handle` and joins the processes of `handle`. The library lies
+/// beside this library or in the folder dtrun/ there. If `directory` is not empty, it stands for
+/// this library's folder. Collective over the processes. Initialises MPI if it is not initialised.
+/// Throws Error kUnavailable if the library or MPI cannot be loaded, or has another version;
 /// kInvalidArgument for a handle that cannot be used; kSystem if MPI fails. A wait of the bootstrap
 /// lasts `timeout` at most.
-inline std::unique_ptr<MpiJob> JoinMpiJob(
-    const std::string& directory, const MpiHandle& handle, base::Duration timeout) {
-  // Open MPI loads components that look for its symbols.
-  constexpr bool kGlobal = true;
-  const void* module =
-      base::LoadModule(directory, "libdtrun_mpi.so", kMpiModuleEntry, "the MPI backend", kGlobal);
-  return static_cast<const MpiModule*>(module)->join(handle, timeout);
-}
+std::unique_ptr<MpiJob> JoinMpiJob(
+    const std::string& directory, const MpiHandle& handle, base::Duration timeout);
 
 }  // namespace dtrun::ops
 

@@ -163,12 +163,12 @@ std::string NameOfLibrary(const std::string& library) {
   return name;
 }
 
-void CheckIsOpenMpi(const std::string& library) {
-  if (library.starts_with("Open MPI v4.") || library.starts_with("Open MPI v5.")) return;
+void CheckIsExpected(const std::string& library) {
+  if (IsExpectedMpi(library)) return;
   throw Error(
       ErrorCode::kUnavailable, base::Text(
                                    "the MPI library that was loaded calls itself '",
-                                   NameOfLibrary(library), "'; expected Open MPI 4 or 5"));
+                                   NameOfLibrary(library), "'; expected ", ExpectedMpi()));
 }
 
 }  // namespace dtrun::ops::mpi

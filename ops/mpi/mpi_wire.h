@@ -85,9 +85,12 @@ bool WaitUntil(base::Duration timeout, const std::function<bool()>& done);
 /// Collective: returns a communicator of the same ranks that returns errors. Throws Error kTimeout.
 MPI_Comm DuplicateOf(MPI_Comm comm, base::Duration timeout);
 
-/// Throws Error kUnavailable unless `library`, the text of MPI_Get_library_version, is of Open MPI
-/// 4 or 5. dtrun works with these versions.
-void CheckIsOpenMpi(const std::string& library);
+/// What this library was built for (open_mpi.cc, mpich.cc): "Open MPI 4 or 5".
+std::string ExpectedMpi();
+/// Whether `library`, the text of MPI_Get_library_version, is of such an MPI.
+bool IsExpectedMpi(const std::string& library);
+/// Throws Error kUnavailable unless it is.
+void CheckIsExpected(const std::string& library);
 
 /// The start of that text, for people: "Open MPI v4.1.4", "MPICH Version: 4.0.2".
 std::string NameOfLibrary(const std::string& library);

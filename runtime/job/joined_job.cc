@@ -110,6 +110,13 @@ void CheckMpiKnows(const JoinPlan& plan) {
         "Init got an MPI communicator in a job with parameter servers (dtrun --ps): the job "
         "continues without a lost rank, but MPI does not; call Init without a communicator");
   if (plan.way == JoinPlan::Way::kAlone || plan.way == JoinPlan::Way::kMpi) return;
+  if (plan.way == JoinPlan::Way::kPmi)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "this is rank ", plan.rank, " of ", plan.size, ", started ", plan.description,
+            ", but the program's own MPI is of another kind, so that MPI_COMM_WORLD has one rank; "
+            "start the program with the launcher of its MPI"));
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
@@ -348,6 +355,11 @@ Job JoinWithoutMpi(
   return Alone(launch, machine);
 }
 
+// Ranks that meet through their process manager have no MPI otherwise.
+bool NeedsMpi(const base::Options& options) {
+  return options.backend == "mpi" || options.transport == "mpi";
+}
+
 }  // namespace
 
 std::string JobSecret(const base::LaunchEnv& launch) {
@@ -362,17 +374,22 @@ Job JoinJob(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
     const base::Options& options, const ops::MpiHandle& handle, uint32_t epoch) {
   const Machine machine = ThisMachine();
-  JoinPlan plan = PlanJoin(get, launch, machine);
-  if (epoch > 0) plan.meeting += Text(" epoch ", epoch);
-  if (handle.comm != nullptr) CheckMpiKnows(plan);
   Job job;
-  if (handle.comm != nullptr || plan.way == JoinPlan::Way::kMpi) {
+  JoinPlan plan;
+  if (handle.comm != nullptr) {
+    // Launchers of MPICH and of Intel MPI tell a process less than Open MPI's.
+    if (!ops::IsOfMpich(handle.library)) CheckMpiKnows(PlanJoin(get, launch, machine));
     job = JoinThroughMpi(launch, options, handle, get);
-    if (handle.comm != nullptr && job.mpi->launch_size() == 1)
-      CheckMpiKnows(PlanJoin(WithoutPmix(get), launch, machine));
-    job.description =
-        handle.comm == nullptr ? plan.description : "by the caller's MPI communicator";
+    if (job.mpi->launch_size() == 1) CheckMpiKnows(PlanJoin(WithoutPmix(get), launch, machine));
+    job.description = "by the caller's MPI communicator";
+  } else if (plan = PlanJoin(get, launch, machine); plan.way == JoinPlan::Way::kMpi) {
+    job = JoinThroughMpi(launch, options, handle, get);
+    job.description = plan.description;
+  } else if (plan.way == JoinPlan::Way::kPmi && NeedsMpi(options)) {
+    job = JoinThroughMpi(launch, options, {.library = "MPICH"}, get);
+    job.description = plan.description;
   } else {
+    if (epoch > 0) plan.meeting += Text(" epoch ", epoch);
     job = JoinWithoutMpi(plan, launch, machine, options, get);
     job.description = plan.description;
   }

@@ -8,6 +8,7 @@ it has here, without the `.in` and with @version@ filled in.
 CORE_FILES = {
     "lib/libdtrun.so.0": "//runtime:libdtrun.so.0",
     "lib/libdtrun_mpi.so": "//runtime:libdtrun_mpi.so",
+    "lib/libdtrun_mpich.so": "//runtime:libdtrun_mpich.so",
     "lib/libdtrun_ucx.so": "//runtime:libdtrun_ucx.so",
     "libexec/dtrun/dtrun_agent": "//launcher:dtrun_agent",
     "libexec/dtrun/dtrun_daemon": "//launcher:dtrun_daemon",

@@ -23,6 +23,7 @@ only_our_functions() {
   foreign=$(shown_by libdtrun.so.0 | grep -vxE 'A DTRUN_0|T dtrun_[a-z0-9_]+@@DTRUN_0' || true)
   expect_equal "$foreign" ""
   expect_equal "$(shown_by libdtrun_mpi.so)" "T dtrun_mpi_module"
+  expect_equal "$(shown_by libdtrun_mpich.so)" "T dtrun_mpi_module"
   expect_equal "$(shown_by libdtrun_ucx.so)" "T dtrun_ucx_module"
 }
 story "the libraries show functions of dtrun and nothing of what they are made of" only_our_functions
@@ -69,8 +70,9 @@ soname() {
     unmet "libraries that look in no folder of the build"
   expect_equal "$(needed_by libdtrun.so.0)" $'libc.so.6\nlibgcc_s.so.1\nlibm.so.6\nlibstdc++.so.6'
   expect_equal "$(needed_by libdtrun_mpi.so | grep -v '^libmpi.so')" "$(needed_by libdtrun.so.0)"
+  expect_equal "$(needed_by libdtrun_mpich.so)" "$(needed_by libdtrun.so.0)"
   expect_equal "$(needed_by libdtrun_ucx.so | grep -v '^libuc[ps].so')" "$(needed_by libdtrun.so.0)"
 }
-story "libdtrun.so.0 needs the compiler's own libraries; its modules need MPI or UCX besides" soname
+story "libdtrun.so.0 needs the compiler's own libraries; its modules need Open MPI or UCX besides" soname
 
 end_of_stories

@@ -142,11 +142,12 @@ debian_folders() {
   local lib=$PWD/usr/lib/x86_64-linux-gnu
   cp -a "$prefix" usr
   mkdir -p "$lib/dtrun"
-  mv usr/lib/libdtrun_mpi.so usr/lib/libdtrun_ucx.so "$lib/dtrun/"
+  mv usr/lib/libdtrun_mpi.so usr/lib/libdtrun_mpich.so usr/lib/libdtrun_ucx.so "$lib/dtrun/"
   mv usr/lib/libdtrun* "$lib/"
   run usr/bin/dtrun --check-build
   expect_output "[x] libdtrun.so: $lib/libdtrun.so.0"
   expect_output "[x] libdtrun_mpi.so: $lib/dtrun/libdtrun_mpi.so"
+  expect_output "[x] libdtrun_mpich.so: $lib/dtrun/libdtrun_mpich.so"
   expect_output "[x] libdtrun_ucx.so: $lib/dtrun/libdtrun_ucx.so"
   trainer_sources
   c++ "${cxx_flags[@]}" trainer.cc -Iusr/include -L"$lib" -ldtrun -o trainer

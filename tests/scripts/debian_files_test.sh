@@ -67,7 +67,8 @@ each_file_is_in_one_package() {
     ((count == 1)) || unmet "$file in one list, found it in $count"
   done < <(cd debian/tmp && find . ! -type d | sed 's,^\./,,')
   for file in usr/bin/dtrun usr/bin/cnn_fmnist usr/libexec/dtrun-examples/predict usr/libexec/dtrun/dtrun_agent \
-    usr/lib/x86_64-linux-gnu/dtrun/libdtrun_mpi.so usr/lib/x86_64-linux-gnu/dtrun/libdtrun_ucx.so usr/lib/x86_64-linux-gnu/pkgconfig/dtrun.pc; do
+    usr/lib/x86_64-linux-gnu/dtrun/libdtrun_mpi.so usr/lib/x86_64-linux-gnu/dtrun/libdtrun_mpich.so \
+    usr/lib/x86_64-linux-gnu/dtrun/libdtrun_ucx.so usr/lib/x86_64-linux-gnu/pkgconfig/dtrun.pc; do
     [[ -e debian/tmp/$file ]] || unmet "$file"
   done
 }

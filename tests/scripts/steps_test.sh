@@ -93,6 +93,7 @@ built_tree() {
   cp /bin/true bazel-bin/bench/overlap_perf
   cp /bin/true bazel-bin/runtime/libdtrun.so.0
   cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
+  cp /bin/true bazel-bin/runtime/libdtrun_mpich.so
   cp /bin/true bazel-bin/runtime/libdtrun_ucx.so
   cp /bin/true bazel-bin/models/library/libdtrun_models.so.0.1
   echo '#pragma once' >bazel-bin/models/library/headers/layers/layer.h

@@ -1,6 +1,7 @@
-// One rank of a job that uses the MPI backend directly. The command line names the scenario. Rank 0
-// prints "<checks> checks, <wrong> wrong" for all ranks. Some scenarios also print the error of
-// each rank. The working folder must have runtime/libdtrun_mpi.so.
+// One rank of a job that uses the MPI backend directly. argv[1] is the scenario, argv[2] the MPI:
+// "MPICH" for the MPICH ABI. Rank 0 prints "<checks> checks, <wrong> wrong" for all ranks. Some
+// scenarios also print the error of each rank. The working folder must have runtime/ with the
+// libraries for MPI.
 
 #include <cstdio>
 #include <cstring>
@@ -274,8 +275,8 @@ class Trial {
 
 class Rank {
  public:
-  explicit Rank(dtrun::base::Duration timeout)
-      : job_(dtrun::ops::JoinMpiJob("runtime", {}, std::chrono::seconds(20))),
+  Rank(dtrun::base::Duration timeout, const std::string& mpi)
+      : job_(dtrun::ops::JoinMpiJob("runtime", {.library = mpi}, std::chrono::seconds(20))),
         engine_(
             {.stall_warning = std::chrono::seconds(30), .timeout = timeout, .may_spin = false},
             clock_, [](dtrun::base::LogLevel, const std::string&) {}),
@@ -592,7 +593,7 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   if (scenarios.count(name) == 0) return 2;
   try {
-    Rank rank(std::chrono::seconds(name == "missing" ? 3 : 300));
+    Rank rank(std::chrono::seconds(name == "missing" ? 3 : 300), argc > 2 ? argv[2] : "");
     scenarios.at(name)(rank);
     return rank.Finish();
   } catch (const std::exception& error) {
