@@ -17,18 +17,22 @@ _CALL, _RESULT = "call.pickle", "result.{}.pickle"
 _RANKS = ("DTRUN_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
-def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, folder=None, options=()):
+def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, folder=None, options=(), use_gloo=False, use_mpi=False,
+        verbose=0):
     """Calls func(*args, **kwargs) on each of np ranks and returns the list of their results, by rank.
 
     The function calls init() itself, as in a program of its own. hosts and hostfile are those of dtrun, for example "a:2,b:2";
     jobs on other hosts need a folder that all hosts share. options are more words for dtrun's command line, for example
     ["--timeout", "60"]. A function that pickle does not find in a module needs the package cloudpickle.
+    As for Horovod: use_mpi starts the ranks through mpirun, use_gloo chooses nothing, because ranks need no MPI, and verbose=2
+    prints how they are started.
 
     Error: the job failed, and its output says why. InvalidArgument: arguments that do not fit, or cannot be pickled.
     """
     if not callable(func):
         raise InvalidArgument(f"run({func!r}): expected a function")
-    if (hosts or hostfile) and folder is None:
+    only_here = hosts is not None and all(host.split(":")[0] == "localhost" for host in hosts.split(","))
+    if (hosts and not only_here or hostfile) and folder is None:
         raise InvalidArgument("run(hosts=...): expected folder=, a folder that all hosts share")
     with tempfile.TemporaryDirectory(prefix="dtrun-run-", dir=folder) as place:
         with open(os.path.join(place, _CALL), "wb") as file:
@@ -36,6 +40,8 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, folder=None
         command = [_program(), "-np", str(np)]
         command += ["-H", hosts] if hosts else []
         command += ["--hostfile", hostfile] if hostfile else []
+        command += ["--launcher", "mpirun"] if use_mpi else []
+        command += ["--verbose"] if verbose >= 2 else []
         command += [*options, sys.executable, "-c", f"import {__name__} as run; run.work({place!r})"]
         code = subprocess.run(command, env={**os.environ, "PYTHONPATH": _python_path()}, check=False).returncode
         if code != 0:

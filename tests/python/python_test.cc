@@ -178,11 +178,10 @@ CommandResult RunCaller(const std::string& program) {
 }
 
 TEST_CASE("dtrun.run returns what a function returns on each rank") {
-  const std::string launcher = GENERATE("local", "mpirun");
+  const std::string how =
+      GENERATE("options=['--launcher', 'local']", "use_mpi=True", "hosts='localhost:3', verbose=1");
   const CommandResult result = RunCaller(
-      "import dtrun, work\nprint(dtrun.run(work.place, ('x',), {'b': 4}, np=3, "
-      "options=['--launcher', '" +
-      launcher + "']))\n");
+      "import dtrun, work\nprint(dtrun.run(work.place, ('x',), {'b': 4}, np=3, " + how + "))\n");
   CAPTURE(result.err);
   CHECK(result.out == "[(0, 3, 'x', 4), (1, 3, 'x', 4), (2, 3, 'x', 4)]\n");
 }
@@ -213,6 +212,21 @@ TEST_CASE("dtrun.run ends with an error that names what is wrong") {
       "InvalidArgument run(3): expected a function\n"
       "InvalidArgument run(hosts=...): expected folder=, a folder that all hosts share\n"
       "Error run(place): the job ended with exit code 2; its output says why\n");
+}
+
+TEST_CASE("an error has the ranks that did not come, and their hosts") {
+  const TemporaryFolder folder;
+  folder.Write(
+      "program.py",
+      "import dtrun, dtrun.numpy, time\ndtrun.init(timeout_s=2, stall_warning_s=1)\n"
+      "if dtrun.rank() == 1: time.sleep(6)\n"
+      "else:\n"
+      "  try: dtrun.numpy.barrier()\n"
+      "  except dtrun.Timeout as error: print(error.ranks, error.hosts, flush=True)\n");
+  const CommandResult result =
+      RunJob({"--launcher", "local", "-np", "2"}, kDebians, folder.path() + "/program.py");
+  CAPTURE(result.err);
+  CHECK_THAT(result.out, Catch::StartsWith("(1,) ('localhost',)\n"));
 }
 
 TEST_CASE("a rank that ends by an exception ends the job with its traceback") {
