@@ -102,6 +102,17 @@ Placement Place(
   return PlaceByLaunch(launched, ranks);
 }
 
+[[noreturn]] void RefuseOtherMpi(const JoinPlan& plan) {
+  const bool open_mpi = plan.way == JoinPlan::Way::kMpi;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "this process was started as one of several ",
+          open_mpi ? "by Open MPI's launcher" : plan.description,
+          ", but the program's own MPI is of another kind, so MPI_COMM_WORLD has one rank; start "
+          "the program with the launcher of its MPI"));
+}
+
 // Throws if no MPI launcher started the ranks. Then each process is alone in MPI_COMM_WORLD.
 void CheckMpiKnows(const JoinPlan& plan) {
   if (plan.way == JoinPlan::Way::kApart)
@@ -110,13 +121,7 @@ void CheckMpiKnows(const JoinPlan& plan) {
         "Init got an MPI communicator in a job with parameter servers (dtrun --ps): the job "
         "continues without a lost rank, but MPI does not; call Init without a communicator");
   if (plan.way == JoinPlan::Way::kAlone || plan.way == JoinPlan::Way::kMpi) return;
-  if (plan.way == JoinPlan::Way::kPmi)
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text(
-            "this is rank ", plan.rank, " of ", plan.size, ", started ", plan.description,
-            ", but the program's own MPI is of another kind, so that MPI_COMM_WORLD has one rank; "
-            "start the program with the launcher of its MPI"));
+  if (plan.way == JoinPlan::Way::kPmi) RefuseOtherMpi(plan);
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
@@ -380,7 +385,11 @@ Job JoinJob(
     // Launchers of MPICH and of Intel MPI tell a process less than Open MPI's.
     if (!ops::IsOfMpich(handle.library)) CheckMpiKnows(PlanJoin(get, launch, machine));
     job = JoinThroughMpi(launch, options, handle, get);
-    if (job.mpi->launch_size() == 1) CheckMpiKnows(PlanJoin(WithoutPmix(get), launch, machine));
+    if (job.mpi->launch_size() == 1) {
+      const JoinPlan known = PlanJoin(WithoutPmix(get), launch, machine);
+      CheckMpiKnows(known);
+      if (known.way == JoinPlan::Way::kMpi) RefuseOtherMpi(known);
+    }
     job.description = "by the caller's MPI communicator";
   } else if (plan = PlanJoin(get, launch, machine); plan.way == JoinPlan::Way::kMpi) {
     job = JoinThroughMpi(launch, options, handle, get);

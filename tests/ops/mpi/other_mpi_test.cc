@@ -117,6 +117,26 @@ TEST_CASE("communicators of every MPI give the order of the ranks, and bad ones 
       Contains("MPI_Finalize was called before Shutdown\n"));
 }
 
+TEST_CASE("a program that another MPI's launcher has started is refused") {
+  const Mpi mpich = Find(kMpis.front());
+  if (mpich.start.empty()) return;
+  const std::string other =
+      ", but the program's own MPI is of another kind, so MPI_COMM_WORLD has one rank; start the "
+      "program with the launcher of its MPI";
+  const CommandResult hydra =
+      Run({.argv = {"mpiexec.hydra", "-n", "2", "tests/ranks/mpi_trainer", "single", "world"}});
+  CAPTURE(hydra.err);
+  CHECK(
+      CountOf(hydra.out, "started as one of several by MPICH's or Intel MPI's launcher" + other) ==
+      2);
+  const CommandResult result = Run(
+      {.argv = {
+           "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "env", mpich.with[0],
+           "tests/ops/mpi/mpich_trainer", "single", "world"}});
+  CAPTURE(result.err);
+  CHECK(CountOf(result.out, "started as one of several by Open MPI's launcher" + other) == 2);
+}
+
 TEST_CASE("every MPI carries every operation with the right result") {
   const Mpi mpi = Find(GENERATE(from_range(kMpis)));
   if (mpi.start.empty()) return;
