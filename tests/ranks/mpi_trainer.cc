@@ -1,6 +1,6 @@
 // A trainer that uses MPI itself. argv[1] is the thread level of MPI_Init_thread: "none" (no call),
 // "single", "funneled", "serialized" or "multiple". argv[2] names the communicator to join or the
-// mistake to make.
+// mistake to make; "mpi": uses MPI alone.
 
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
@@ -114,6 +114,7 @@ int main(int argc, char** argv) {
   const std::string level = argc > 1 ? argv[1] : "none", what = argc > 2 ? argv[2] : "world";
   const pid_t rank = getpid();
   InitMpi(level);
+  if (what == "mpi") return MPI_Finalize();
   int exit_code = 0;
   try {
     if (what == "thread") {

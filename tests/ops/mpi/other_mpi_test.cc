@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,7 +47,7 @@ void SayOnce(const std::string& line) {
 }
 
 // Empty words if the MPI is not installed, which the line says.
-Mpi Find(const std::string& name) {
+Mpi FindInstalled(const std::string& name) {
   const std::filesystem::path folder = FolderOfWheels() / name;
   if (name == "Debian's MPICH") {
     if (Run({.argv = {"sh", "-c", "command -v mpiexec.hydra"}}).exit_code != 0) {
@@ -74,6 +75,22 @@ Mpi Find(const std::string& name) {
       true};
 }
 
+const char* TrainerFor(const Mpi& mpi) {
+  return mpi.mpich ? "tests/ops/mpi/mpich_trainer" : "tests/ranks/mpi_trainer";
+}
+
+// Empty words also if a program that uses this MPI alone cannot start here.
+Mpi Find(const std::string& name) {
+  static std::map<std::string, Mpi> known;
+  if (known.count(name) != 0) return known[name];
+  Mpi mpi = FindInstalled(name);
+  if (!mpi.start.empty() && mpi.Start("3", {TrainerFor(mpi), "single", "mpi"}).exit_code != 0) {
+    SayOnce("SKIPPED: programs of " + name + " do not start on this machine");
+    mpi.start.clear();
+  }
+  return known[name] = mpi;
+}
+
 // The launchers may mix the lines of ranks.
 size_t CountOf(const std::string& text, const std::string& words) {
   size_t count = 0;
@@ -86,7 +103,7 @@ const Words kMpis = {"Debian's MPICH", "mpich", "intel_mpi", "open_mpi"};
 TEST_CASE("a program joins by its communicator, whichever MPI it has") {
   const Mpi mpi = Find(GENERATE(from_range(kMpis)));
   if (mpi.start.empty()) return;
-  const std::string trainer = mpi.mpich ? "tests/ops/mpi/mpich_trainer" : "tests/ranks/mpi_trainer";
+  const std::string trainer = TrainerFor(mpi);
   const std::string level = GENERATE("none", "single", "funneled", "serialized", "multiple");
   const std::string backend = GENERATE("shm", "mpi");
   const CommandResult world =
@@ -100,7 +117,7 @@ TEST_CASE("a program joins by its communicator, whichever MPI it has") {
 TEST_CASE("communicators of every MPI give the order of the ranks, and bad ones are refused") {
   const Mpi mpi = Find(GENERATE(from_range(kMpis)));
   if (mpi.start.empty()) return;
-  const std::string trainer = mpi.mpich ? "tests/ops/mpi/mpich_trainer" : "tests/ranks/mpi_trainer";
+  const std::string trainer = TrainerFor(mpi);
   CAPTURE(mpi.name);
   CHECK_THAT(
       mpi.Start("3", {trainer, "single", "reversed"}).out,
