@@ -194,8 +194,8 @@ DTRUN_API int32_t dtrun_context_host_count(const dtrun_context* context);
 DTRUN_API const char* dtrun_context_host_name(const dtrun_context* context, int32_t host);
 /// The number of ranks on host number `host`. 0 when `host` is out of range.
 DTRUN_API int32_t dtrun_context_host_slots(const dtrun_context* context, int32_t host);
-/// The number of the host of rank `rank`, with the rank's number of the launch, as errors name it.
-/// -1 if the job has no such rank.
+/// The number of the host of a rank. `rank` is the rank's number of the launch, as in errors. -1 if
+/// the job has no such rank.
 DTRUN_API int32_t dtrun_context_host_of_rank(const dtrun_context* context, int32_t rank);
 /// The number of compute threads that this rank should use, from the CPUs that it may run on.
 DTRUN_API int32_t dtrun_context_threads(const dtrun_context* context);

@@ -1,4 +1,4 @@
-// Which MPI a process has is known when it starts, so the library for it is loaded then.
+// A process knows its MPI when it starts, so the library for that MPI is loaded then.
 
 #include <dlfcn.h>
 
@@ -10,9 +10,9 @@
 namespace dtrun::ops {
 namespace {
 
-// Shows the functions of MPI to the library that is loaded next, which names no library of MPI: the
-// same MPI has other file names with each vendor. The process may have loaded its MPI for one of
-// its own libraries alone, as Python does. Otherwise, MPI is loaded now.
+// Shows the functions of MPI to libdtrun_mpich.so, which names no library of MPI, because each
+// vendor's has another file name. The process may have loaded its MPI for one of its own libraries
+// alone, as Python does. Otherwise, MPI is loaded now.
 void ShowMpich() {
   constexpr std::array kFiles = {"libmpich.so.12", "libmpi.so.12"};
   for (const int already : {RTLD_NOLOAD, 0}) {

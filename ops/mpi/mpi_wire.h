@@ -85,7 +85,7 @@ bool WaitUntil(base::Duration timeout, const std::function<bool()>& done);
 /// Collective: returns a communicator of the same ranks that returns errors. Throws Error kTimeout.
 MPI_Comm DuplicateOf(MPI_Comm comm, base::Duration timeout);
 
-/// What this library was built for (open_mpi.cc, mpich.cc): "Open MPI 4 or 5".
+/// The MPIs that this library was built for (open_mpi.cc, mpich.cc): "Open MPI 4 or 5".
 std::string ExpectedMpi();
 /// Whether `library`, the text of MPI_Get_library_version, is of such an MPI.
 bool IsExpectedMpi(const std::string& library);

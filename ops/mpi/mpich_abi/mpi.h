@@ -1,9 +1,9 @@
 #ifndef DTRUN_OPS_MPI_MPICH_ABI_MPI_H_
 #define DTRUN_OPS_MPI_MPICH_ABI_MPI_H_
 
-// What the MPI backend and its tests use of MPI, with the types and values of the MPICH ABI: that
-// of MPICH 3.1 and later, Intel MPI 5 and later, and MVAPICH2 2.0 and later (libmpich.so.12,
-// libmpi.so.12). So dtrun is built without any of them.
+// The part of MPI that the MPI backend and its tests use, with the types and values of the MPICH
+// ABI. MPICH 3.1 and later, Intel MPI 5 and later, and MVAPICH2 2.0 and later have this ABI
+// (libmpich.so.12, libmpi.so.12). So dtrun is built without any of them.
 
 extern "C" {
 

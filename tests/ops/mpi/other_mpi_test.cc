@@ -1,4 +1,4 @@
-// dtrun with MPIs other than the one that it was built with: Debian's MPICH, and those that
+// dtrun with other MPIs than the one that it was built with: Debian's MPICH, and those that
 // scripts/test --full gets from PyPI.
 
 #include <catch2/catch.hpp>
