@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/bootstrap/local_socket.h"
 #include "ops/communicator/communicator_setup.h"
 #include "ops/reduce/reduce.h"
 
@@ -128,6 +130,9 @@ Work Communicator::StartReceive(Buffer buffer, int peer) {
 
 std::unique_ptr<Communicator> Communicator::CreateFor(
     const std::vector<int>& ranks, const std::string& suffix) {
+  // The ranks also meet through sockets, at which a rank that the job has lost does not come.
+  std::optional<AbandonScope> abandon;
+  if (engine() != nullptr) abandon.emplace([this] { return engine()->WhyPeersAreLost(); });
   CommunicatorBootstrap all(*this);
   SubsetBootstrap bootstrap(all, ranks);
   std::unique_ptr<Communicator> created;

@@ -521,6 +521,11 @@ void Engine::LosePeers(const std::string& error) {
   doorbell().Ring();
 }
 
+std::string Engine::WhyPeersAreLost() {
+  std::lock_guard lock(mutex_);
+  return lost_all_.value_or("");
+}
+
 void Engine::Abandon(Entry& entry) {
   entry.operation->GiveUp();
   abandoned_.push_back(std::move(entry.operation));

@@ -210,6 +210,8 @@ class Engine {
   /// Ends all operations, also later ones, with kPeerLost and this error: the job has lost ranks.
   /// Does nothing if it was called before.
   void LosePeers(const std::string& error);
+  /// That error; "": LosePeers was not called.
+  std::string WhyPeersAreLost();
 
   /// How ranks tell each other that they start no more operations. The functions are called under
   /// the engine's lock.
