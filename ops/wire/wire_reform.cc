@@ -158,6 +158,7 @@ void ReformOperation::Finish(const std::set<int>& lost, uint64_t context, uint64
     SendNote(
         endpoint, group_->context, group_->job_ranks, outbox_,
         {.channel = Channel::kLoss,
+         .sequence = static_cast<uint64_t>(rank + 1),
          .source = group_->rank,
          .number = rank,
          .text = "the other ranks go on without it, because it did not answer them"},
