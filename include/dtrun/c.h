@@ -592,8 +592,8 @@ DTRUN_API dtrun_error* dtrun_reducer_mark_ready_from(
 /// the gradient, `dtrun_reducer_was_used` returns 0, and a gradient in the caller's memory keeps
 /// its values.
 DTRUN_API dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index);
-/// Whether the gradient has its own bucket: it has at least `bucket_bytes` and at least 1 MiB, and
-/// shares no group with other gradients.
+/// Whether the gradient has its own bucket: it has at least `bucket_bytes` (1 MiB within a host, if
+/// the size of buckets is `auto`) and at least 1 MiB, and shares no group with other gradients.
 DTRUN_API dtrun_error* dtrun_reducer_is_alone(
     const dtrun_reducer* reducer, size_t index, int32_t* alone);
 /// Marks a gradient that has its own bucket as complete. In this step the gradient is reduced at

@@ -115,8 +115,8 @@ class GradientReducer {
   /// Marks that this rank has no gradient `i` in this step, and contributes zeros.
   void MarkUnused(size_t i) { Check(dtrun_reducer_mark_unused(handle_.get(), i)); }
 
-  /// Whether gradient `i` has its own bucket: it has at least `bucket_bytes` and at least 1 MiB,
-  /// and shares no group with other gradients.
+  /// Whether gradient `i` has its own bucket: it has at least `bucket_bytes` (1 MiB within a host,
+  /// if the size of buckets is `auto`) and at least 1 MiB, and shares no group with other gradients.
   bool IsAlone(size_t i) const {
     int32_t alone = 0;
     detail::Check(dtrun_reducer_is_alone(handle_.get(), i, &alone));

@@ -138,9 +138,16 @@ void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>&
 ReducerSettings Settled(
     ReducerSettings settings, const std::vector<Gradient>& gradients, bool within_one_host) {
   settings.on_gpu = !gradients.empty() && gradients[0].buffer.device >= 0;
-  if (settings.bucket_bytes > 0) return settings;
-  settings.bucket_bytes =
-      std::max(AutoBucketBytes(SpecsOf(gradients), within_one_host), settings.first_bucket_bytes);
+  const bool is_auto = settings.bucket_bytes == 0;
+  if (is_auto) {
+    settings.bucket_bytes =
+        std::max(AutoBucketBytes(SpecsOf(gradients), within_one_host), settings.first_bucket_bytes);
+  }
+  // Within a host another bucket costs microseconds, less than the copy of a gradient that a
+  // framework has made elsewhere.
+  const bool costs_little = is_auto && within_one_host && !settings.on_gpu;
+  settings.single_bytes =
+      costs_little ? kSingleBytes : std::max(settings.bucket_bytes, kSingleBytes);
   return settings;
 }
 
@@ -156,7 +163,7 @@ PlanSettings PlanSettingsOf(
   return {
       .bucket_bytes = settings.bucket_bytes,
       .first_bucket_bytes = FirstBucketBytes(settings),
-      .single_bytes = std::max(settings.bucket_bytes, kSingleBytes),
+      .single_bytes = settings.single_bytes,
       .groups =
           settings.group_count > 0 ? DealGroups(gradients, settings.group_count) : settings.groups,
       .flags_apart = settings.wire != nullptr && !CarriesFlags(*settings.wire) && !settings.on_gpu,

@@ -67,7 +67,8 @@ struct ReducerSettings {
   bool rebuild = true;
   /// Tunes these settings while the trainer trains. nullopt: no tuning.
   std::optional<AutotuneOptions> autotune = std::nullopt;
-  bool on_gpu = false;                 ///< the gradients lie on a GPU; set by Settled
+  bool on_gpu = false;        ///< the gradients lie on a GPU; set by Settled
+  uint64_t single_bytes = 0;  ///< a gradient of this size has its own bucket; set by Settled
   const base::Clock* clock = nullptr;  ///< for the statistics; null: the steady clock
 };
 
@@ -75,7 +76,7 @@ struct ReducerSettings {
 void CheckGradients(const std::vector<Gradient>& gradients);
 void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>& gradients);
 
-/// Completes checked settings: chooses the bucket size if it is 0, and sets `on_gpu`.
+/// Completes checked settings: chooses the bucket size if it is 0, and sets the last two.
 ReducerSettings Settled(
     ReducerSettings settings, const std::vector<Gradient>& gradients, bool within_one_host);
 
