@@ -9,6 +9,9 @@
 // The wrapper of each rank connects to the agent's socket, hands over the program's output and
 // reports how the program ended. The agent forwards all of it to dtrun. If dtrun does not keep up,
 // the agent stops reading from the ranks.
+//
+// In a job of many hosts, agents start further agents (AgentTree), and pass on what dtrun and those
+// say to each other. An agent stays until those below it have ended.
 
 #include <poll.h>
 #include <signal.h>
@@ -39,9 +42,11 @@
 #include "base/version.h"
 #include "launcher/agent/host_ranks.h"
 #include "launcher/agent/rank_streams.h"
+#include "launcher/agent/relay.h"
 #include "launcher/engines/executables.h"
 #include "launcher/engines/mpirun.h"
 #include "launcher/networks/network_survey.h"
+#include "launcher/protocol/agent_link.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/job_folder.h"
@@ -61,6 +66,8 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostQueued = 1 << 20;
 constexpr milliseconds kDrainTime{1000};
+// The same for the agents below, whose last reports may be large.
+constexpr milliseconds kDrainTimeBelow{5000};
 constexpr milliseconds kBetweenLooks{500};
 // After the loss of a rank, dtrun wants to know soon when all ranks have joined again.
 constexpr milliseconds kBetweenQuickLooks{20};
@@ -100,17 +107,23 @@ class Agent {
   }
 
   int Run() {
-    while (!dtrun_is_gone_ && !done_) {
+    while (!dtrun_is_gone_ && (!done_ || !relay_.empty())) {
       // After kStop, dtrun is stopped and sends no pings.
       const bool silent = host_timeout_.count() > 0 && !stopped_;
       const milliseconds longest = silent ? host_timeout_ / 4 : milliseconds(-1);
-      poller_.Wait(wrappers_.empty() && !ending_ ? longest : between_looks());
+      const milliseconds until_look = IsQuiet() ? longest : between_looks();
+      const milliseconds until_bundle = relay_.Flush(std::chrono::steady_clock::now());
+      const bool bundle_first =
+          until_bundle.count() >= 0 && (until_look.count() < 0 || until_bundle < until_look);
+      poller_.Wait(bundle_first ? until_bundle : until_look);
       if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
       LookAtRanks();
       streams_.SetPaused(dtrun_.queued() > kMostQueued);
+      relay_.SetPaused(dtrun_.queued() > kMostQueued);
       if (ending_ && !done_) FinishIfPossible();
     }
     if (!done_) KillRanks();
+    relay_.Flush(std::chrono::steady_clock::time_point::max());
     dtrun_.Flush();
     EndDaemon();
     return done_ ? 0 : 1;
@@ -140,6 +153,9 @@ class Agent {
     return IsOutsideOfJob(parent) ? -1 : parent;
   }
 
+  // Whether only frames and the silence of dtrun have to be noticed.
+  bool IsQuiet() const { return wrappers_.empty() && !ending_ && relay_.empty(); }
+
   milliseconds between_looks() const {
     return std::chrono::steady_clock::now() < quick_until_ ? kBetweenQuickLooks : kBetweenLooks;
   }
@@ -149,6 +165,7 @@ class Agent {
     if (restarts_) ReapChildren();
     if (stopped_ || now - looked_ < between_looks()) return;
     looked_ = now;
+    relay_.Look();
     if (daemon_ > 0) stopped_daemon_.Look(daemon_);
     left_overs_.Look(daemon_);
     for (auto& [connection, wrapper] : wrappers_) {
@@ -163,6 +180,12 @@ class Agent {
     try {
       if (frame.type == FrameType::kInput) {
         if (input_) input_->Add(frame.body);
+        return;
+      }
+      if (frame.type == FrameType::kVia || frame.type == FrameType::kAll) {
+        relay_.Pass(frame);
+        if (frame.type == FrameType::kAll)
+          for (const Frame& inner : FramesIn(frame.body)) Obey(inner);
         return;
       }
       const json body = frame.body.empty() ? json::object() : ParseJson(frame.body);
@@ -239,6 +262,7 @@ class Agent {
     json ready = {{"pid", getpid()}};
     if (body.at("survey").get<bool>()) ready["networks"] = NetworkSurvey::OwnFacts();
     dtrun_.Send({FrameType::kReady, -1, AsciiJsonText(ready)});
+    relay_.Start(body);
   }
 
   void Listen(int host) {
@@ -447,7 +471,7 @@ class Agent {
     end_by_ = std::chrono::steady_clock::now() + kDrainTime;
     KillRanks();
     FinishIfPossible();
-    host_timeout_ = kDrainTime;
+    host_timeout_ = relay_.empty() ? kDrainTime : kDrainTimeBelow;
   }
 
   void FinishIfPossible() {
@@ -478,6 +502,14 @@ class Agent {
   std::set<int> expected_;           // ranks without a wrapper yet
   std::map<int, Wrapper> wrappers_;  // by connection
   RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
+  Relay relay_{
+      [this](const std::vector<std::string>& words, OnFrame on_frame, OnLinkEnd on_end) {
+        auto link =
+            std::make_unique<AgentProcess>(poller_, words, std::move(on_frame), std::move(on_end));
+        link->KillAtEnd();
+        return link;
+      },
+      [this](const Frame& frame) { dtrun_.Send(frame); }};
   std::unique_ptr<RankInput> input_;  // stdin of rank 0
   StoppedHelper stopped_daemon_;
   LeftOvers left_overs_;                     // descendants of daemon_

@@ -305,6 +305,9 @@ const std::vector<OptionRow>& OptionTable() {
 
       {"--network-interfaces", Kind::kCommaList, "NAME|CIDR,...", kReach,
        "networks to use between hosts: eth0 or 10.1.0.0/16", "", SetNetworks},
+      {"--fanout", Kind::kValue, "HOSTS", kReach,
+       "with more hosts, each host reaches so many others through ssh; 0: dtrun reaches all", "32",
+       SetNumber<&Options::fanout, 0, 10'000>},
       {"--ssh-port", Kind::kValue, "PORT", kReach, "port of sshd on the hosts", "",
        SetNumber<&Options::ssh_port, 1, 65535>},
       {"--ssh-identity", Kind::kValue, "FILE", kReach, "private key for ssh", "", SetSshIdentity,

@@ -1,12 +1,14 @@
-// dtrun_local COUNT[@HOST]... [--shell WORDS] [-x NAME]... WRAPPER WORD...: replaces mpirun in a
-// job without MPI. Each COUNT is a number of consecutive ranks, on HOST or on this machine.
+// dtrun_local COUNT[@HOST]... [--shell WORDS] [--fanout N] [-x NAME]... WRAPPER WORD...: replaces
+// mpirun in a job without MPI. Each COUNT is a number of consecutive ranks, on HOST or on this
+// machine.
 // --starter WORDS replaces --shell if WORDS belong to a scheduler: they take a path on HOST as it
 // is, without quotes, and start a part of the scheduler's job (kIsStep).
 //
 // dtrun_local starts the wrapper once for each rank of this machine, in a new process group, with
 // its rank in DTRUN_RANK. For each HOST, the remote shell WORDS starts another dtrun_local, without
 // a request. That one gets the variables NAME and the command as frames over its stdin, so no value
-// of a variable stands on a command line.
+// of a variable stands on a command line. With more than N hosts, the first N start the ranks of
+// the others in the same way (DealToBranches).
 //
 // After the first failed rank, or a signal to end, all ranks get SIGTERM, and SIGKILL soon after.
 // The exit code is that of the first failed rank, or 128 + signal for a killed one. After a signal
@@ -44,6 +46,7 @@
 
 #include "base/launch_env.h"
 #include "base/text.h"
+#include "launcher/protocol/agent_link.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/support/environment.h"
 #include "launcher/support/host_system.h"
@@ -66,15 +69,23 @@ constexpr milliseconds kRemoteGrace{2000};  // from then until the remote shells
 struct Part {
   int count = 0;
   std::string host = {};  // "": this machine
+  int first = 0;          // its first rank
+  int number = 0;         // among the other hosts, from 1
+};
+
+// How other hosts are reached, and what their ranks get.
+struct Reaching {
+  Words shell = {};            // goes before a host and the path of a program
+  bool parses_command = true;  // that path needs quotes
+  size_t fanout = 0;           // hosts that are reached from one place; 0: any number
+  Words exported = {};         // names of variables
+  Words command = {};          // the wrapper and its arguments
 };
 
 // The command line.
 struct Request {
   std::vector<Part> parts = {};  // in the order of the ranks
-  Words shell = {};              // goes before a host and the path of a program
-  bool parses_command = true;    // that path needs quotes
-  Words exported = {};           // names of variables
-  Words command = {};            // the wrapper and its arguments
+  Reaching reaching = {};
 };
 
 std::optional<Part> ParsePart(const std::string& word) {
@@ -86,23 +97,29 @@ std::optional<Part> ParsePart(const std::string& word) {
 
 std::optional<Request> ParseRequest(const Words& words) {
   Request request;
+  Reaching& reaching = request.reaching;
+  int first = 0, number = 0;
   auto word = words.begin();
   for (; word != words.end(); ++word) {
-    const std::optional<Part> part = ParsePart(*word);
+    std::optional<Part> part = ParsePart(*word);
     if (!part) break;
+    part->first = std::exchange(first, first + part->count);
+    if (!part->host.empty()) part->number = ++number;
     request.parts.push_back(*part);
   }
   const auto is_option = [](const std::string& option) {
-    return option == "-x" || option == "--shell" || option == "--starter";
+    return option == "-x" || option == "--shell" || option == "--starter" || option == "--fanout";
   };
   for (; words.end() - word > 2 && is_option(*word); word += 2) {
-    if (*word == "-x") request.exported.push_back(word[1]);
-    if (*word == "-x") continue;
-    request.shell = SplitWords(word[1]);
-    request.parses_command = *word == "--shell";
+    if (*word == "-x") reaching.exported.push_back(word[1]);
+    if (*word == "--fanout")
+      reaching.fanout = static_cast<size_t>(base::ParseInteger(word[1]).value_or(0));
+    if (*word != "--shell" && *word != "--starter") continue;
+    reaching.shell = SplitWords(word[1]);
+    reaching.parses_command = *word == "--shell";
   }
-  request.command.assign(word, words.end());
-  if (request.parts.empty() || request.command.size() < 2) return std::nullopt;
+  reaching.command.assign(word, words.end());
+  if (request.parts.empty() || reaching.command.size() < 2) return std::nullopt;
   return request;
 }
 
@@ -143,7 +160,8 @@ struct RemoteStarter {
 
 class Starter {
  public:
-  Starter() {
+  // `file` is the path of this program on all hosts.
+  explicit Starter(std::string file) : file_(std::move(file)) {
     sigset_t handled;
     sigemptyset(&handled);
     for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
@@ -159,20 +177,16 @@ class Starter {
     poller_.Watch(signals_, POLLIN, [this](short) { HandleSignals(); });
   }
 
-  // Starts all ranks. `file` is the path of this program on all hosts. Returns the exit code that
-  // mpirun would return.
-  int Run(const Request& request, const base::LaunchEnv& launch, const std::string& file) {
+  // Starts all ranks. Returns the exit code that mpirun would return.
+  int Run(const Request& request, const base::LaunchEnv& launch) {
     stays_ = launch.restarts;
-    int first = 0;
-    for (const Part& part : request.parts) {
-      if (!part.host.empty() && !ending_) StartRemote(request, part, first, launch, file);
-      first += part.count;
-    }
-    first = 0;
-    for (const Part& part : request.parts) {
-      if (part.host.empty()) StartHere(first, part.count, launch, request.command);
-      first += part.count;
-    }
+    reaching_ = request.reaching;
+    std::vector<Part> others;
+    for (const Part& part : request.parts)
+      if (!part.host.empty()) others.push_back(part);
+    StartOthers(others, launch);
+    for (const Part& part : request.parts)
+      if (part.host.empty()) StartHere(part.first, part.count, launch);
     AwaitEnd();
     return exit_code_;
   }
@@ -211,15 +225,15 @@ class Starter {
     close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
   }
 
-  void StartHere(int first, int count, base::LaunchEnv launch, const Words& command) {
+  void StartHere(int first, int count, base::LaunchEnv launch) {
     for (launch.rank = first; launch.rank < first + count && !ending_; ++launch.rank)
-      StartRank(launch, command);
+      StartRank(launch);
   }
 
-  void StartRank(const base::LaunchEnv& launch, const Words& command) {
+  void StartRank(const base::LaunchEnv& launch) {
     Variables environment = OwnVariables();
     for (const auto& [name, value] : base::WriteLaunchEnv(launch)) Set(environment, name, value);
-    const std::vector<char*> argv = Pointers(command), variables = Pointers(environment);
+    const std::vector<char*> argv = Pointers(reaching_.command), variables = Pointers(environment);
     const pid_t parent = getpid();
     const pid_t child = fork();
     if (child == 0) {
@@ -241,13 +255,18 @@ class Starter {
       spared_.insert(child);
   }
 
+  void StartOthers(const std::vector<Part>& others, const base::LaunchEnv& launch) {
+    for (const Branch<Part>& branch : DealToBranches(others, reaching_.fanout))
+      if (!ending_) StartRemote(branch, launch);
+  }
+
   // The remote shell stays in this process group, so that SIGKILL to the group reaches it.
-  void StartRemote(
-      const Request& request, const Part& part, int first, const base::LaunchEnv& launch,
-      const std::string& file) {
-    Words words = request.shell;
-    words.insert(words.end(), {part.host, request.parses_command ? ShellQuoted(file) : file});
-    if (!request.parses_command) words.emplace_back(kIsStep);
+  void StartRemote(const Branch<Part>& branch, const base::LaunchEnv& launch) {
+    const Part& part = branch.head;
+    const bool parses = reaching_.parses_command;
+    Words words = reaching_.shell;
+    words.insert(words.end(), {part.host, parses ? ShellQuoted(file_) : file_});
+    if (!parses) words.emplace_back(kIsStep);
     const std::vector<char*> argv = Pointers(words);
     const pid_t parent = getpid();
     int channel[2];
@@ -266,23 +285,33 @@ class Starter {
       throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
     close(channel[1]);
     remotes_.push_back(std::make_unique<RemoteStarter>(RemoteStarter{
-        .number = static_cast<int>(remotes_.size()) + 1,
-        .spared = launch.restarts || (launch.servers > 0 && first >= launch.servers),
+        .number = part.number,
+        .spared = launch.restarts || (launch.servers > 0 && part.first >= launch.servers),
         .shell = child}));
     RemoteStarter& remote = *remotes_.back();
     remote.stream = std::make_unique<FrameStream>(
         poller_, channel[0], channel[0],
         [this, &remote](const Frame& frame) { Hear(remote, frame); },
         [this, &remote](const std::string&) { Lose(remote); });
-    if (!request.parses_command) remote.stream->SetWindow();
+    if (!parses) remote.stream->SetWindow();
+    TellWhatToStart(branch, *remote.stream);
+  }
+
+  void TellWhatToStart(const Branch<Part>& branch, FrameStream& stream) {
     for (const std::string& variable : OwnVariables())
-      if (std::find(request.exported.begin(), request.exported.end(), NameOf(variable)) !=
-          request.exported.end())
-        remote.stream->Send({FrameType::kVariable, -1, variable});
-    for (const std::string& word : request.command)
-      remote.stream->Send({FrameType::kWord, -1, word});
+      if (std::find(reaching_.exported.begin(), reaching_.exported.end(), NameOf(variable)) !=
+          reaching_.exported.end())
+        stream.Send({FrameType::kVariable, -1, variable});
+    for (const std::string& word : reaching_.command) stream.Send({FrameType::kWord, -1, word});
+    if (!branch.below.empty()) {
+      const auto fanout = static_cast<int>(reaching_.fanout);
+      stream.Send({FrameType::kReach, fanout, ShellLine(reaching_.shell)});
+    }
+    for (const Part& part : branch.below)
+      stream.Send(
+          {FrameType::kBelow, part.first, Text(part.number, ' ', part.count, ' ', part.host)});
     std::error_code ignored;
-    remote.stream->Send({FrameType::kLaunch, first, std::filesystem::current_path(ignored)});
+    stream.Send({FrameType::kLaunch, branch.head.first, std::filesystem::current_path(ignored)});
   }
 
   void Hear(RemoteStarter& remote, const Frame& frame) {
@@ -325,11 +354,29 @@ class Starter {
   }
 
   void Obey(const Frame& frame) {
-    if (frame.type == FrameType::kVariable) SetOwnVariable(frame.body);
-    if (frame.type == FrameType::kWord) command_.push_back(frame.body);
+    if (frame.type == FrameType::kVariable) {
+      SetOwnVariable(frame.body);
+      reaching_.exported.push_back(NameOf(frame.body));
+    }
+    if (frame.type == FrameType::kWord) reaching_.command.push_back(frame.body);
+    if (frame.type == FrameType::kReach) {
+      reaching_.shell = SplitWords(frame.body);
+      reaching_.fanout = static_cast<size_t>(std::max(frame.rank, 0));
+    }
+    if (frame.type == FrameType::kBelow) AddBelow(frame);
     if (frame.type == FrameType::kLaunch && !launched_) Launch(frame.rank, frame.body);
     if (frame.type == FrameType::kSignal)
       PassOn(static_cast<int>(base::ParseInteger(frame.body).value_or(SIGTERM)));
+  }
+
+  void AddBelow(const Frame& frame) {
+    const std::vector<std::string> words = base::Split(frame.body, ' ');
+    if (words.size() != 3) return End(static_cast<int>(ExitCode::kInternal));
+    below_.push_back(
+        {.count = static_cast<int>(base::ParseInteger(words[1]).value_or(0)),
+         .host = words[2],
+         .first = frame.rank,
+         .number = static_cast<int>(base::ParseInteger(words[0]).value_or(0))});
   }
 
   // The agent has reported a missing folder if the program needs it. Otherwise the ranks stay in
@@ -339,11 +386,13 @@ class Starter {
     std::error_code ignored;
     std::filesystem::current_path(folder, ignored);
     const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(base::ProcessEnv);
-    if (!launch || command_.empty() || first < 0 || first >= base::RankCount(launch->hosts))
+    if (!launch || reaching_.command.empty() || first < 0 ||
+        first >= base::RankCount(launch->hosts))
       return End(static_cast<int>(ExitCode::kInternal));
     stays_ = launch->restarts;
+    StartOthers(below_, *launch);
     const auto host = static_cast<size_t>(base::HostOfRank(launch->hosts, first));
-    StartHere(first, launch->hosts[host].slots, *launch, command_);
+    StartHere(first, launch->hosts[host].slots, *launch);
   }
 
   void TellCaller(int code) { caller_->Send({FrameType::kCode, -1, Text(code)}); }
@@ -444,7 +493,9 @@ class Starter {
   std::set<pid_t> spared_;        // wrappers of ranks that the job can lose
   std::vector<std::unique_ptr<RemoteStarter>> remotes_;
   std::unique_ptr<FrameStream> caller_;  // in Serve: the dtrun_local that has started this one
-  Words command_;                        // in Serve
+  std::string file_;
+  Reaching reaching_;
+  std::vector<Part> below_;  // in Serve: hosts whose ranks this process starts
   bool serves_ = false, is_step_ = false, launched_ = false;
   bool stays_ = false;  // until End
   bool ending_ = false;
@@ -454,12 +505,13 @@ class Starter {
 
 int Main(const std::string& file, const Words& arguments) {
   const bool is_step = arguments == Words{kIsStep};
-  if ((arguments.empty() || is_step) && isatty(STDIN_FILENO) == 0) return Starter().Serve(is_step);
+  if ((arguments.empty() || is_step) && isatty(STDIN_FILENO) == 0)
+    return Starter(file).Serve(is_step);
   const std::optional<Request> request = ParseRequest(arguments);
   const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(base::ProcessEnv);
   if (!request || !launch || RankCount(*request) != base::RankCount(launch->hosts))
     return RefuseUse();
-  return Starter().Run(*request, *launch, file);
+  return Starter(file).Run(*request, *launch);
 }
 
 }  // namespace

@@ -20,6 +20,8 @@ struct Reach {
   /// A shell on the host reads that path, so it needs quotes. False: the remote shell is the
   /// engine's own, and its processes are steps (kIsStep of protocol/frame.h).
   bool parses_command = true;
+  /// The hosts that one process reaches if there are more; those reach the others. 0: any number.
+  size_t fanout = 0;
   int ssh_port = 0;  ///< 0: from the user's ssh configuration
   std::string ssh_identity = {};
   std::vector<std::string> ssh_arguments = {};  ///< more, from the user (plm_rsh_args)

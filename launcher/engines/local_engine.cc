@@ -38,7 +38,8 @@ class WithoutMpi : public LaunchEngine {
     return Text("--mpi-args needs mpirun; expected no --mpi-args with --launcher ", name());
   }
 
-  // "2 1@h2": two ranks on this machine, then one on h2.
+  // "2 1@h2": two ranks on this machine, then one on h2. In a job of many hosts, they start the
+  // ranks of each other.
   Words Argv(const EngineCall& call) const override {
     Words argv = {call.file};
     for (size_t i = 0; i < call.placement.size(); ++i) {
@@ -50,6 +51,8 @@ class WithoutMpi : public LaunchEngine {
       Append(
           argv, {call.reach.parses_command ? "--shell" : "--starter",
                  ShellLine(RemoteShell(call.reach))});
+      if (call.reach.fanout > 0 && call.placement.size() > call.reach.fanout)
+        Append(argv, {"--fanout", Text(call.reach.fanout)});
       for (const std::string& name : call.exported) Append(argv, {"-x", name});
     }
     Append(argv, {call.wrapper});

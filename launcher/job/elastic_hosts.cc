@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "launcher/job/supervisor.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 
@@ -45,7 +46,7 @@ void HostDiscovery::Tick(std::chrono::steady_clock::time_point now) {
   if (now - started_ < kBetweenRuns) return;
   started_ = now;
   output_.clear();
-  child_ = StartAgentProcess({program_});
+  child_ = StartPiped({program_});
   complaints_ = std::make_unique<Complaints>(poller_, child_->complaints);
   poller_.Watch(child_->channel, POLLIN, [this](short) { Read(); });
 }

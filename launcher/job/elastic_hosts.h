@@ -13,7 +13,7 @@
 
 #include "base/launch_env.h"
 #include "launcher/hosts/hosts.h"
-#include "launcher/job/supervisor.h"
+#include "launcher/protocol/agent_link.h"
 #include "launcher/support/poller.h"
 
 namespace dtrun::launcher {
@@ -45,7 +45,7 @@ class HostDiscovery {
   Poller& poller_;
   std::string program_;
   int slots_per_host_;
-  std::optional<AgentProcess> child_;
+  std::optional<PipedProcess> child_;
   std::unique_ptr<Complaints> complaints_;
   std::string output_;
   std::optional<std::vector<Host>> hosts_;

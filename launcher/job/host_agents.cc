@@ -2,6 +2,10 @@
 // host. dtrun sends each agent the job and its ranks. When the last agent is ready, all agents are
 // asked for their routes to each other. Their frames then update the reports, the output and the
 // clock offsets. A host is lost when its connection ends, or when it is silent for host_timeout.
+//
+// With many hosts, agents start further agents, and frames pass through them (AgentTree). If an
+// agent cannot start another one, for example because the hosts have no keys for each other, dtrun
+// starts that one itself. Hosts below a lost host are not lost for a reason of their own.
 
 #include "launcher/job/host_agents.h"
 
@@ -59,8 +63,6 @@ using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// How long an agent may take to end after its channel is closed.
-constexpr std::chrono::seconds kAgentEnds{3};
 // Between two tries to reach a host: as many seconds as it has failed, up to a limit.
 constexpr std::chrono::seconds kBetweenTries{1};
 constexpr int kMostBetweenTries = 5;
@@ -71,6 +73,13 @@ std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
   return names;
 }
 
+std::vector<int> NumbersOfOthers(const std::vector<bool>& on_this_machine) {
+  std::vector<int> others;
+  for (size_t i = 0; i < on_this_machine.size(); ++i)
+    if (!on_this_machine[i]) others.push_back(static_cast<int>(i));
+  return others;
+}
+
 }  // namespace
 
 struct HostAgents::Host {
@@ -79,13 +88,10 @@ struct HostAgents::Host {
   bool remote;
   int slots;
   HostRanks ranks = {};
-  bool is_late = false;      // not of the plan
-  std::string address = {};  // for the other hosts; "": not known
-  pid_t process = -1;
-  std::unique_ptr<Complaints> complaints = nullptr;
-  std::unique_ptr<FrameStream> stream = nullptr;
+  bool is_late = false;                           // not of the plan
+  std::string address = {};                       // for the other hosts; "": not known
+  std::unique_ptr<AgentProcess> agent = nullptr;  // null: another agent has started it
   Clock::time_point heard = Clock::now();
-  Clock::time_point pinged = {};
   bool ready = false, done = false, gone = false, stopped = false, forgotten = false;
   bool owes_progress = false;  // was asked and has not answered
   std::optional<LaunchError> refusal = std::nullopt;
@@ -93,7 +99,6 @@ struct HostAgents::Host {
   std::string last_words = {};  // of ssh, after a failure
   std::optional<Clock::time_point> next_try = std::nullopt;
   HostClock clock = {};
-  StoppedHelper stopped_process = {};
   struct Received {
     int rank;
     std::string path;
@@ -106,6 +111,7 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
     : poller_(poller),
       plan_(std::move(plan)),
       output_(output),
+      tree_(NumbersOfOthers(plan_.on_this_machine), plan_.fanout),
       survey_(NamesOf(plan_.hosts), plan_.on_this_machine),
       wait_until_(Clock::now() + plan_.host_wait) {
   int rank = 0;
@@ -113,8 +119,9 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
     Host& host = Make(plan_.hosts[i], plan_.on_this_machine[i]);
     const bool is_spare = i + plan_.spares >= plan_.hosts.size();
     while (!is_spare && static_cast<int>(host.ranks.size()) < host.slots) host.ranks.insert(rank++);
-    Start(host);
   }
+  for (const auto& host : hosts_)
+    if (tree_.above(host->number) < 0) Start(*host);
 }
 
 HostAgents::Host& HostAgents::Make(const base::HostSlots& host, bool on_this_machine) {
@@ -128,11 +135,9 @@ HostAgents::Host& HostAgents::Make(const base::HostSlots& host, bool on_this_mac
 
 HostAgents::~HostAgents() {
   for (const auto& host : hosts_) {
-    host->stream.reset();  // makes the agent end
-    host->complaints.reset();
-    // The ssh process may not notice that its channel is closed.
-    if (host->remote && !host->done) kill(-host->process, SIGKILL);
-    AwaitChild(host->process, kAgentEnds);
+    if (host->agent == nullptr) continue;
+    if (host->remote && !host->done) host->agent->KillAtEnd();
+    host->agent.reset();
   }
 }
 
@@ -145,17 +150,15 @@ void HostAgents::Start(Host& host) {
   } else {
     words = {plan_.agent};
   }
-  const AgentProcess child = StartAgentProcess(words);
-  host.process = child.process;
-  host.complaints = std::make_unique<Complaints>(poller_, child.complaints);
-  host.stream = std::make_unique<FrameStream>(
-      poller_, child.channel, child.channel,
-      [this, &host](const Frame& frame) { Hear(host, frame); },
-      [this, &host](const std::string& why) { HearEnd(host, why); });
-  if (host.remote && plan_.by_scheduler) host.stream->SetWindow();
-  json ranks = json::array();
-  for (const int rank : host.ranks) ranks.push_back(rank);
-  const json job = {
+  host.agent = std::make_unique<AgentProcess>(
+      poller_, words, [this, &host](const Frame& frame) { HearLink(host, frame); },
+      [this, &host](const LinkEnd& end) { HearEnd(host, end); });
+  if (host.remote && plan_.by_scheduler) host.agent->SetWindow();
+  host.agent->Send({FrameType::kJob, -1, JsonText(JobOf(host))});
+}
+
+json HostAgents::JobOf(const Host& host) const {
+  json job = {
       {"version", base::kVersion},
       {"job", plan_.job},
       {"host", host.number},
@@ -163,7 +166,7 @@ void HostAgents::Start(Host& host) {
       {"remote_folder",
        host.is_late ? Text(plan_.remote_folder, '-', host.number) : plan_.remote_folder},
       {"daemon", host.remote ? plan_.daemon : ""},
-      {"ranks", ranks},
+      {"ranks", host.ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},
       {"survey", host.is_late ? host.remote : !survey_.complete()},
@@ -172,7 +175,56 @@ void HostAgents::Start(Host& host) {
       {"secret", plan_.secret},
       {"restarts", plan_.restarts},
       {"in_place", plan_.in_place}};
-  host.stream->Send({FrameType::kJob, -1, JsonText(job)});
+  json below = json::array();
+  for (const int number : tree_.below(host.number)) {
+    const Host& other = *hosts_[static_cast<size_t>(number)];
+    below.push_back(
+        {{"host", number},
+         {"name", SshHost(other.name)},
+         {"first", other.ranks.empty() ? 0 : *other.ranks.begin()},
+         {"count", other.ranks.size()}});
+  }
+  if (!below.empty())
+    job["below"] = {
+        {"words", plan_.remote_shell},
+        {"agent", plan_.remote_agent},
+        {"fanout", plan_.fanout},
+        {"hosts", std::move(below)}};
+  return job;
+}
+
+void HostAgents::Send(const Host& host, const Frame& frame) {
+  const AgentTree::Routed routed = tree_.Route(host.number, frame);
+  hosts_[static_cast<size_t>(routed.to)]->agent->Send(routed.frame);
+}
+
+// To the agent of `host`, which dtrun has started, and to all agents below it.
+void HostAgents::SendDown(const Host& host, const Frame& frame) {
+  if (tree_.below(host.number).empty())
+    host.agent->Send(frame);
+  else
+    host.agent->Send({FrameType::kAll, -1, Encode(frame)});
+}
+
+void HostAgents::SendToAll(FrameType type) {
+  for (const auto& host : hosts_)
+    if (host->ready && host->agent != nullptr) SendDown(*host, {type});
+}
+
+// From the agent of `host`, or in a bundle from the agents below it.
+void HostAgents::HearLink(Host& host, const Frame& frame) {
+  if (frame.type != FrameType::kBundle) return Hear(host, frame);
+  host.heard = Clock::now();
+  for (const Frame& via : FramesIn(frame.body)) {
+    bool is_below = false;
+    for (int up = tree_.above(via.rank); up >= 0 && !is_below; up = tree_.above(up)) {
+      hosts_[static_cast<size_t>(up)]->heard = Clock::now();
+      is_below = up == host.number;
+    }
+    if (!is_below) continue;  // dtrun has started that agent itself in the meantime
+    for (const Frame& inner : FramesIn(via.body))
+      Hear(*hosts_[static_cast<size_t>(via.rank)], inner);
+  }
 }
 
 void HostAgents::Hear(Host& host, const Frame& frame) {
@@ -219,6 +271,11 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         }
         break;
       case FrameType::kDone: host.done = true; break;
+      case FrameType::kLostAgent: {
+        const json end = body();
+        HearEnd(host, {end.at("why"), end.at("words")});
+        break;
+      }
       default: break;
     }
   } catch (const json::exception& error) {
@@ -229,7 +286,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
 // When the last host is ready, asks every agent how it reaches the other hosts.
 void HostAgents::HearReady(Host& host, const Frame& frame) {
   host.ready = true;
-  if (!epoch_.empty()) host.stream->Send({FrameType::kEpoch, -1, epoch_});
+  if (!epoch_.empty()) Send(host, {FrameType::kEpoch, -1, epoch_});
   if (host.is_late && host.remote)
     host.address = NetworkSurvey::AddressIn(ParseJson(frame.body).at("networks"));
   if (host.is_late || survey_.complete()) return;  // all hosts are this machine
@@ -237,22 +294,30 @@ void HostAgents::HearReady(Host& host, const Frame& frame) {
   if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
   for (const auto& each : hosts_) {
     const json peers = survey_.PeersOf(static_cast<size_t>(each->number));
-    each->stream->Send({FrameType::kPeers, -1, JsonText(peers)});
+    Send(*each, {FrameType::kPeers, -1, JsonText(peers)});
   }
 }
 
-void HostAgents::HearEnd(Host& host, const std::string& why) {
+void HostAgents::HearEnd(Host& host, const LinkEnd& end) {
   const bool known = std::exchange(host.gone, true);  // Beat has given the host up
+  for (const int number : tree_.below(host.number)) {
+    Host& below = *hosts_[static_cast<size_t>(number)];
+    if (below.ready) below.gone = true;
+  }
   if (host.done || known) return;
   // At the end of the job, the last reports about this host's ranks may be missing.
   if (ending_ && host.remote && host.ready)
     lost_at_end_ = Text("the connection to ", host.name, " was lost");
   if (ending_) return;
-  std::string reason = why.empty() ? host.complaints->LastLine() : why;
+  std::string reason = end.why.empty() ? end.words : end.why;
   if (!host.ready) {
-    host.complaints->Drain();
-    if (why.empty()) reason = host.complaints->LastLine();
-    if (!why.empty()) reason = why + " (does its shell print when somebody logs in?)";
+    if (!host.refusal && tree_.above(host.number) >= 0) {
+      tree_.Detach(host.number);
+      hosts_reach_others_ = false;
+      host.gone = false;
+      return Start(host);
+    }
+    if (!end.why.empty()) reason += " (does its shell print when somebody logs in?)";
     if (!host.refusal && MayAnswerLater(reason) && IsWaitedFor(host)) {
       host.next_try = Clock::now() + kBetweenTries * std::min(++host.failures, kMostBetweenTries);
       host.last_words = reason;
@@ -290,9 +355,7 @@ void HostAgents::TryAgain() {
   for (const auto& host : hosts_) {
     if (!host->next_try || Clock::now() < *host->next_try) continue;
     host->next_try.reset();
-    host->stream.reset();
-    host->complaints.reset();
-    AwaitChild(host->process, kAgentEnds);
+    host->agent.reset();
     host->gone = false;
     Start(*host);
   }
@@ -316,7 +379,9 @@ std::string HostAgents::NotFound() const {
 std::string HostAgents::Silent() const {
   std::vector<std::string> silent, without_routes;
   for (const auto& host : hosts_) {
-    if (!host->ready) silent.push_back(host->name);
+    const int above = tree_.above(host->number);
+    const bool can_answer = above < 0 || hosts_[static_cast<size_t>(above)]->ready;
+    if (!host->ready && can_answer) silent.push_back(host->name);
     if (!survey_.HasRoutes(static_cast<size_t>(host->number))) without_routes.push_back(host->name);
   }
   return base::Join(silent.empty() ? without_routes : silent, ", ");
@@ -335,23 +400,36 @@ std::string HostAgents::Without(const std::set<std::string>& addresses) const {
   return base::Join(without, ", ");
 }
 
+// Each answer wakes the caller, which calls Beat again. Without a pause between pings, the caller
+// would never sleep. If a host is out of reach, the hosts below it may be silent first: they are
+// lost only if the hosts above them still answer.
 void HostAgents::Beat() {
-  for (const auto& host : hosts_) {
-    if (!host->remote || !host->ready || host->gone) continue;
-    // Each answer wakes the caller, which calls Beat again. Without a pause between pings, the
-    // caller would never sleep.
-    if (Clock::now() - host->pinged >= plan_.host_timeout / 8) {
-      host->pinged = Clock::now();
-      Ping(*host);
-    }
-    if (paused_ || Clock::now() - host->heard <= plan_.host_timeout) continue;
-    host->gone = true;  // no longer waited for
-    losses_.push_back(
-        {static_cast<size_t>(host->number),
-         Text(
-             "host ", host->name, " was lost: no message from the host for ",
-             std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s")});
+  const auto now = Clock::now();
+  if (now - pinged_ >= plan_.host_timeout / 8) {
+    pinged_ = now;
+    LookAtClocks();
   }
+  const auto is_silent = [&](int host, Clock::duration limit) {
+    return now - hosts_[static_cast<size_t>(host)]->heard > limit;
+  };
+  for (const auto& host : hosts_) {
+    if (!host->remote || !host->ready || host->gone || paused_) continue;
+    if (!is_silent(host->number, plan_.host_timeout)) continue;
+    int up = tree_.above(host->number);
+    while (up >= 0 && !is_silent(up, plan_.host_timeout / 4)) up = tree_.above(up);
+    if (up < 0) HearSilence(*host);
+  }
+}
+
+void HostAgents::HearSilence(Host& host) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout);
+  host.gone = true;  // no longer waited for
+  for (const int number : tree_.below(host.number))
+    hosts_[static_cast<size_t>(number)]->gone = true;
+  losses_.push_back(
+      {static_cast<size_t>(host.number),
+       Text(
+           "host ", host.name, " was lost: no message from the host for ", seconds.count(), " s")});
 }
 
 std::string HostAgents::SilentAtEnd() const {
@@ -369,7 +447,7 @@ bool HostAgents::SomeHostIsSilent() const {
 
 void HostAgents::ContinueStopped() {
   for (const auto& host : hosts_)
-    if (!host->gone && !host->done) host->stopped_process.Look(host->process);
+    if (host->agent != nullptr && !host->gone && !host->done) host->agent->Look();
 }
 
 std::optional<int64_t> HostAgents::ClockOf(const Host& host) {
@@ -386,15 +464,13 @@ std::string HostAgents::ForgetLostHost(bool also_ended) {
   return host.name;
 }
 
-void HostAgents::TellEnded(int rank) {
-  hosts_.front()->stream->Send({FrameType::kRankEnded, rank});
-}
+void HostAgents::TellEnded(int rank) { Send(*hosts_.front(), {FrameType::kRankEnded, rank}); }
 
 void HostAgents::BeginEpoch(int epoch, const std::string& why, const std::string& variables) {
   const json body = {{"epoch", epoch}, {"why", why}, {"variables", variables}};
   epoch_ = JsonText(body);
   for (const auto& host : hosts_)
-    if (host->ready && !host->gone) host->stream->Send({FrameType::kEpoch, -1, epoch_});
+    if (host->ready && !host->gone) Send(*host, {FrameType::kEpoch, -1, epoch_});
 }
 
 void HostAgents::Restart(
@@ -405,7 +481,7 @@ void HostAgents::Restart(
       {"folder", command.folder},
       {"place", place}};
   for (const auto& host : hosts_)
-    if (host->ranks.contains(rank)) host->stream->Send({FrameType::kRestart, rank, JsonText(body)});
+    if (host->ranks.contains(rank)) Send(*host, {FrameType::kRestart, rank, JsonText(body)});
 }
 
 void HostAgents::ExpectStart(int rank) { Restart(rank, {}, {}); }
@@ -413,7 +489,7 @@ void HostAgents::ExpectStart(int rank) { Restart(rank, {}, {}); }
 void HostAgents::SignalRank(int rank, int signal) {
   for (const auto& host : hosts_)
     if (host->ranks.contains(rank) && IsUsable(*host))
-      host->stream->Send({FrameType::kFault, rank, JsonText(json{{"signal", signal}})});
+      Send(*host, {FrameType::kFault, rank, JsonText(json{{"signal", signal}})});
 }
 
 void HostAgents::Add(const base::HostSlots& host, bool on_this_machine) {
@@ -438,8 +514,7 @@ void HostAgents::Drop(const std::string& name, const std::string& why) {
   for (const auto& host : hosts_) {
     if (host->name != name || !IsUsable(*host)) continue;
     host->gone = true;
-    host->stream->Send(
-        {FrameType::kEnd, -1, JsonText(json{{"flights", false}, {"traces", false}})});
+    Send(*host, {FrameType::kEnd, -1, JsonText(json{{"flights", false}, {"traces", false}})});
     losses_.push_back({static_cast<size_t>(host->number), why});
   }
 }
@@ -497,7 +572,7 @@ void HostAgents::SetAddresses(const std::vector<std::string>& addresses) {
 void HostAgents::AskProgress() {
   for (const auto& host : hosts_) {
     if (!host->ready || host->gone || std::exchange(host->owes_progress, true)) continue;
-    host->stream->Send({FrameType::kAskProgress});
+    Send(*host, {FrameType::kAskProgress});
   }
 }
 
@@ -505,14 +580,9 @@ void HostAgents::SetPaused(bool paused) {
   if (paused == paused_) return;
   paused_ = paused;
   for (const auto& host : hosts_) {
-    host->stream->SetPaused(paused);
+    if (host->agent != nullptr) host->agent->SetPaused(paused);
     host->heard = Clock::now();
   }
-}
-
-void HostAgents::SendToAll(FrameType type) {
-  for (const auto& host : hosts_)
-    if (host->ready) host->stream->Send({type});
 }
 
 void HostAgents::GiveNotice() {
@@ -544,7 +614,7 @@ void HostAgents::Continue() {
 }
 
 void HostAgents::SendInput(std::string bytes) {
-  hosts_.front()->stream->Send({FrameType::kInput, 0, std::move(bytes)});
+  Send(*hosts_.front(), {FrameType::kInput, 0, std::move(bytes)});
 }
 
 // Traces of this machine's ranks are already here, so only other hosts send theirs.
@@ -552,10 +622,10 @@ void HostAgents::End(LastWords wanted) {
   ending_ = true;
   trace_folder_ = std::move(wanted.trace_folder);
   for (const auto& host : hosts_) {
-    if (host->is_late && !host->ready) host->gone = true;
+    if ((host->is_late || host->agent == nullptr) && !host->ready) host->gone = true;
     const bool traces = host->remote && !trace_folder_.empty();
     const json body = {{"flights", wanted.flights}, {"traces", traces}};
-    host->stream->Send({FrameType::kEnd, -1, JsonText(body)});
+    if (host->agent != nullptr) SendDown(*host, {FrameType::kEnd, -1, JsonText(body)});
   }
 }
 
@@ -585,13 +655,14 @@ void HostAgents::HearTrace(Host& host, const Frame& frame) {
 
 // ---- Clocks -------------------------------------------------------------------------------------
 
-void HostAgents::Ping(Host& host) {
-  host.stream->Send({FrameType::kPing, -1, JsonText(json{{"sent_ns", MonotonicNs()}})});
+Frame HostAgents::Ping() {
+  return {FrameType::kPing, -1, JsonText(json{{"sent_ns", MonotonicNs()}})};
 }
 
 void HostAgents::LookAtClocks() {
   for (const auto& host : hosts_)
-    if (host->remote && host->ready && !host->gone) Ping(*host);
+    if (host->remote && host->ready && !host->gone && host->agent != nullptr)
+      SendDown(*host, Ping());
 }
 
 void HostAgents::HearPong(Host& host, const Frame& frame) {
@@ -600,7 +671,7 @@ void HostAgents::HearPong(Host& host, const Frame& frame) {
   const json body = ParseJson(frame.body);
   host.clock.Add(
       WholeNumber(body, "sent_ns", 0, now), WholeNumber(body, "now_ns", 0, INT64_MAX), now);
-  if (host.clock.looks() < kLooks) Ping(host);
+  if (host.clock.looks() < kLooks) Send(host, Ping());
 }
 
 std::vector<HostAgents::Trace> HostAgents::traces() const {
@@ -618,7 +689,8 @@ bool HostAgents::Done() const {
 
 std::vector<pid_t> HostAgents::processes() const {
   std::vector<pid_t> processes;
-  for (const auto& host : hosts_) processes.push_back(host->process);
+  for (const auto& host : hosts_)
+    if (host->agent != nullptr) processes.push_back(host->agent->process());
   return processes;
 }
 

@@ -21,6 +21,7 @@
 #include "launcher/job/supervisor.h"
 #include "launcher/networks/network_survey.h"
 #include "launcher/output/output.h"
+#include "launcher/protocol/agent_link.h"
 #include "launcher/protocol/exit_record.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/support/host_system.h"
@@ -35,14 +36,16 @@ struct AgentPlan {
   std::string remote_agent = {};          ///< that path as `remote_shell` needs it
   std::vector<std::string> remote_shell;  ///< words before a host and the path of a program
   bool by_scheduler = false;              ///< the remote shell is a scheduler's: see kIsStep
-  std::string job;                        ///< the job's random name
-  std::string folder;                     ///< of the job, on this machine
-  std::string remote_folder = {};         ///< random name of the job's folder on other hosts
-  std::string daemon = {};                ///< path of the engine's daemon on other hosts; "": none
-  std::vector<base::HostSlots> hosts;     ///< with the ranks in order, then the spares
-  size_t spares = 0;                      ///< that many of the hosts have free slots and no ranks
-  std::vector<bool> on_this_machine;      ///< by host
-  std::string program;                    ///< path of the ranks' program
+  size_t fanout =
+      0;            ///< the agents that dtrun, and each agent, starts on other hosts; 0: any number
+  std::string job;  ///< the job's random name
+  std::string folder;                  ///< of the job, on this machine
+  std::string remote_folder = {};      ///< random name of the job's folder on other hosts
+  std::string daemon = {};             ///< path of the engine's daemon on other hosts; "": none
+  std::vector<base::HostSlots> hosts;  ///< with the ranks in order, then the spares
+  size_t spares = 0;                   ///< that many of the hosts have free slots and no ranks
+  std::vector<bool> on_this_machine;   ///< by host
+  std::string program;                 ///< path of the ranks' program
   std::string cwd;
   bool stdin_to_rank_0 = false;
   std::chrono::seconds host_wait{0};               ///< how long a host may take until ssh finds it
@@ -78,6 +81,9 @@ class HostAgents {
   std::string NotFound() const;
   /// The networks of the hosts, by host. The entries are empty if all hosts are this machine.
   const std::vector<HostNetworks>& networks() const { return survey_.hosts(); }
+  /// Whether hosts could reach the hosts below them; false: dtrun had to reach some of those
+  /// itself.
+  bool hosts_reach_others() const { return hosts_reach_others_; }
   /// The hosts that have not answered yet.
   std::string Silent() const;
 
@@ -214,21 +220,27 @@ class HostAgents {
   struct Host;
 
   void Start(Host& host);
+  nlohmann::json JobOf(const Host& host) const;
   bool IsWaitedFor(const Host& host) const;
   Host& Make(const base::HostSlots& host, bool on_this_machine);
   static bool IsUsable(const Host& host);
+  void Send(const Host& host, const Frame& frame);
+  void SendDown(const Host& host, const Frame& frame);
   void SendToAll(FrameType type);
+  void HearLink(Host& host, const Frame& frame);
   void Hear(Host& host, const Frame& frame);
   void HearReady(Host& host, const Frame& frame);
-  void HearEnd(Host& host, const std::string& why);
+  void HearEnd(Host& host, const LinkEnd& end);
+  void HearSilence(Host& host);
   void HearTrace(Host& host, const Frame& frame);
   void HearPong(Host& host, const Frame& frame);
-  static void Ping(Host& host);
+  static Frame Ping();
   static std::optional<int64_t> ClockOf(const Host& host);
 
   Poller& poller_;
   AgentPlan plan_;
   Output& output_;
+  AgentTree tree_;
   std::vector<std::unique_ptr<Host>> hosts_;
   NetworkSurvey survey_;
   RankReports reports_;
@@ -240,9 +252,11 @@ class HostAgents {
   };
   std::deque<Loss> losses_;
   std::chrono::steady_clock::time_point wait_until_;  // for hosts that ssh does not find
+  std::chrono::steady_clock::time_point pinged_ = {};
   std::string lost_at_end_, trace_folder_;
   std::chrono::steady_clock::time_point traced_ = {};
   bool ending_ = false, paused_ = false;
+  bool hosts_reach_others_ = true;
   std::string epoch_;  // the body of the last kEpoch frame; "": none
 };
 

@@ -118,6 +118,7 @@ class Job {
         .remote_agent = RemotePath(plan_.call.reach, plan_.agent),
         .remote_shell = RemoteShell(plan_.call.reach),
         .by_scheduler = !plan_.call.reach.parses_command,
+        .fanout = plan_.call.reach.fanout,
         .job = plan_.job,
         .folder = folder_.path(),
         .remote_folder = plan_.call.remote_folder,
@@ -171,6 +172,7 @@ class Job {
   void ChooseNetworks() {
     for (const std::string& reason : SettleNetworks(agents_->networks(), plan_))
       if (options_.verbose) Say(reason);
+    if (!agents_->hosts_reach_others()) plan_.call.reach.fanout = 0;
     argv_ = plan_.call.engine->Argv(plan_.call);
     plan_.call.engine->Prepare(plan_.call, plan_.environment);
     if (plan_.call.restarts) ranks_->Begin();

@@ -145,41 +145,8 @@ class Supervisor {
   StoppedHelper stopped_process_;
 };
 
-/// The stderr of a process.
-class Complaints {
- public:
-  /// Owns `file`, the read end of the pipe.
-  Complaints(Poller& poller, int file);
-  ~Complaints();
-  Complaints(const Complaints&) = delete;
-  Complaints& operator=(const Complaints&) = delete;
-
-  /// The last line, which says why the process ended: the lines before it are banners. "": no
-  /// output.
-  std::string LastLine() const;
-  /// Reads to the end, or until no bytes have come for a second.
-  void Drain();
-
- private:
-  bool Read();
-
-  Poller& poller_;
-  int file_;
-  std::string text_;
-};
-
-/// An agent's process, or the ssh process that leads to it.
-struct AgentProcess {
-  pid_t process;
-  int channel;     ///< a socket: the process's stdin and stdout
-  int complaints;  ///< a pipe: the process's stderr
-};
-
-/// Starts the process in a new session. Throws LaunchError kInternal.
-AgentProcess StartAgentProcess(const std::vector<std::string>& words);
-
-/// Waits for the end of a process from StartAgentProcess, and returns its status from waitpid, also
-/// if a Supervisor has reaped it. nullopt: the process still runs after `patience`.
+/// Waits for the end of a child, and returns its status from waitpid, also if a Supervisor has reaped
+/// it. nullopt: the process still runs after `patience`.
 std::optional<int> AwaitStatus(pid_t process, std::chrono::milliseconds patience);
 
 }  // namespace dtrun::launcher

@@ -71,7 +71,8 @@ struct Options {
 
   // Connections to hosts.
   std::vector<std::string> networks = {};  ///< names of interfaces, or networks (CIDR)
-  int ssh_port = 0;                        ///< 0: from the user's ssh configuration
+  int fanout = 32;   ///< hosts that one process reaches, and they reach others; 0: any number
+  int ssh_port = 0;  ///< 0: from the user's ssh configuration
   std::string ssh_identity = {};
   std::vector<std::string> mpi_args = {};  ///< words for mpirun
 

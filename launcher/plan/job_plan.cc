@@ -280,10 +280,16 @@ Reach PlanReach(const Options& options, const Plan& plan) {
   reach.ssh_identity = options.ssh_identity;
   for (const std::string& word : base::Split(ParameterOf("plm_rsh_args", plan), ' '))
     if (!word.empty()) reach.ssh_arguments.push_back(word);
-  // A host that is waited for is asked again and again.
+  // A host that can be lost alone must not lead to others.
+  const bool may_lose_hosts = options.restarts > 0 || options.servers > 0;
+  if (reach.by_ssh && !may_lose_hosts) reach.fanout = static_cast<size_t>(options.fanout);
+  // A host that is waited for is asked again and again; one that another host cannot reach is asked
+  // by dtrun.
   constexpr int kLongestTry = 10;
-  reach.connect_timeout_s = options.host_wait_s > 0 ? std::min(options.start_timeout_s, kLongestTry)
-                                                    : options.start_timeout_s;
+  const bool tries_again =
+      options.host_wait_s > 0 || (reach.fanout > 0 && plan.call.placement.size() > reach.fanout);
+  reach.connect_timeout_s =
+      tries_again ? std::min(options.start_timeout_s, kLongestTry) : options.start_timeout_s;
   reach.host_timeout_s = options.host_timeout_s;
   return reach;
 }

@@ -77,11 +77,23 @@ bool IsType(uint8_t type) {
     case FrameType::kLaunch:
     case FrameType::kSignal:
     case FrameType::kCode:
+    case FrameType::kReach:
+    case FrameType::kBelow:
     case FrameType::kAttach:
     case FrameType::kHeld:
+    case FrameType::kVia:
+    case FrameType::kAll:
+    case FrameType::kBundle:
+    case FrameType::kLostAgent:
     case FrameType::kGot: return true;
   }
   return false;
+}
+
+size_t MostBody(FrameType type) {
+  const bool wraps =
+      type == FrameType::kVia || type == FrameType::kAll || type == FrameType::kBundle;
+  return wraps ? kMostBody + kMostWrapping : kMostBody;
 }
 
 // The first line if the bytes are text, for example from a login shell; otherwise "". Four letters
@@ -99,11 +111,11 @@ std::string LineOf(std::string_view bytes) {
 }  // namespace
 
 std::string Encode(const Frame& frame) {
-  if (frame.body.size() > kMostBody)
+  if (frame.body.size() > MostBody(frame.type))
     throw LaunchError(
         ExitCode::kInternal, Text(
                                  "a message between dtrun and an agent has ", frame.body.size(),
-                                 " bytes; expected at most ", kMostBody));
+                                 " bytes; expected at most ", MostBody(frame.type)));
   std::string bytes;
   bytes.reserve(kHeader + frame.body.size());
   Append32(bytes, static_cast<uint32_t>(frame.body.size()));
@@ -122,7 +134,7 @@ std::optional<Frame> FrameReader::Next() {
     throw LaunchError(
         ExitCode::kInternal,
         Text("found the text ", Excerpt(text), "; expected a message of dtrun"));
-  if (length > kMostBody || !IsType(type))
+  if (!IsType(type) || length > MostBody(static_cast<FrameType>(type)))
     throw LaunchError(
         ExitCode::kInternal, Text(
                                  "found a message of type ", int{type}, " and ", length,

@@ -18,13 +18,14 @@ namespace dtrun::launcher {
 /// dtrun_local are bytes; all others are JSON.
 enum class FrameType : uint8_t {
   // dtrun to an agent
-  kJob = 1,       ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}
-  kPing = 2,      ///< {"sent_ns"}: dtrun is alive; the time of its clock
-  kEnd = 3,       ///< {"flights", "traces"}: end all processes, send the last reports, then kDone
-  kNotice = 4,    ///< the job is going to end: tell the programs; also to a wrapper
-  kStop = 5,      ///< stop the ranks, then answer kStopped
-  kContinue = 6,  ///< continue the ranks
-  kInput = 7,     ///< bytes for the stdin of rank 0; empty: its end
+  kJob = 1,     ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}, and with
+                ///< "below" the hosts whose agents this agent starts (agent/relay.cc)
+  kPing = 2,    ///< {"sent_ns"}: dtrun is alive; the time of its clock
+  kEnd = 3,     ///< {"flights", "traces"}: end all processes, send the last reports, then kDone
+  kNotice = 4,  ///< the job is going to end: tell the programs; also to a wrapper
+  kStop = 5,    ///< stop the ranks, then answer kStopped
+  kContinue = 6,     ///< continue the ranks
+  kInput = 7,        ///< bytes for the stdin of rank 0; empty: its end
   kAskProgress = 8,  ///< send kProgress once
   kPeers = 9,        ///< the address of each host; "" for its own or if not known
   kRankEnded = 10,   ///< to host 0: a rank on any host has ended (EndedNote)
@@ -69,10 +70,17 @@ enum class FrameType : uint8_t {
   kLaunch = 50,    ///< the folder of the ranks: start all ranks of the host; `rank` is the first
   kSignal = 51,    ///< the number of a signal for the ranks
   kCode = 52,      ///< the exit code: of the first failed rank, or 0 after the last rank
+  kReach = 53,     ///< the remote shell for the hosts of kBelow, as a line; `rank` is the fanout
+  kBelow = 54,     ///< "NUMBER COUNT HOST": start the ranks of this host too; `rank` is the first
   // between a front and a holder (job/job_holder.cc). They also use kSignal, kRefused, kCode, and
   // kContinue: the front has read kHeld
   kAttach = 64,  ///< with the front's stdout and stderr: take the place of a lost front
   kHeld = 65,    ///< {"pid", "lost_ms"}: the job, and how long ago the last front was lost
+  // between dtrun and agents that have started agents (AgentTree)
+  kVia = 96,        ///< a frame for the agent of host `rank`, or from it in a kBundle, as bytes
+  kAll = 97,        ///< a frame for this agent and all agents below it, as bytes
+  kBundle = 98,     ///< kVia frames, as bytes
+  kLostAgent = 99,  ///< {"why", "words"}: LinkEnd of an agent, from the agent that has started it
   // within a FrameStream
   kGot = 80,  ///< the number of bytes read since the last kGot: see FrameStream::SetWindow
 };
@@ -90,8 +98,9 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 
-/// The longest body, in bytes.
+/// The longest body, in bytes. Frames with frames in their bodies may be kMostWrapping longer.
 inline constexpr size_t kMostBody = 1 << 20;
+inline constexpr size_t kMostWrapping = 1 << 10;
 
 /// The frame as bytes: 4 of length, 1 of type, 4 of rank (little endian), then the body.
 std::string Encode(const Frame& frame);
