@@ -3,7 +3,8 @@
 // of ranks: all sums of gradients are exact. Counts in the trained state how often each example was
 // used. Rank 0 prints
 //   300 steps, digest 1234567890abcdef, each example 3 times
-// FOLDER/slow: a step takes 20 ms instead of 2 ms.
+// FOLDER/slow: a step takes 20 ms instead of 2 ms. FOLDER/duplicates: before each step the ranks
+// make communicators, which takes longer than the step.
 
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
@@ -84,6 +85,7 @@ int Main(int argc, char** argv) {
   const uint64_t steps = std::strtoull(argv[1], nullptr, 10);
   const std::string folder = argv[2];
   const bool slow = std::ifstream(folder + "/slow").good();
+  const bool duplicates = std::ifstream(folder + "/duplicates").good();
   dtrun::Elastic elastic;
   Training training;
   training.Keep(elastic);
@@ -93,6 +95,7 @@ int Main(int argc, char** argv) {
       const std::string rank = number == nullptr ? std::to_string(job.rank()) : number;
       std::ofstream(folder + "/pid." + rank) << ::getpid() << '\n';
       for (; elastic.step() < steps; elastic.EndStep()) {
+        for (int i = 0; duplicates && i < 10; ++i) job.world().Duplicate();
         training.Step(job, elastic.step());
         ::usleep(slow ? 20'000 : 2'000);
         job.ReportProgress(elastic.step() + 1, 0);

@@ -59,8 +59,9 @@ class ElasticJob {
  public:
   explicit ElasticJob(
       int steps, Words options = {}, bool slow = false,
-      const std::string& program = "tests/ranks/elastic") {
+      const std::string& program = "tests/ranks/elastic", const std::string& file = "") {
     if (slow) folder_.Write("slow", "");
+    if (!file.empty()) folder_.Write(file, "");
     Command command{.argv = {kDtrun, "--tag", "none", "-np", "4"}};
     command.timeout = std::chrono::seconds(300);
     command.argv.insert(command.argv.end(), options.begin(), options.end());
@@ -357,6 +358,21 @@ CommandResult Storm(ElasticJob& job, unsigned seed, int events) {
     }
   }
   return job.Wait();
+}
+
+TEST_CASE("a rank that is killed while the ranks make communicators keeps nobody waiting") {
+  ElasticJob job(300, {"--restarts", "100"}, false, "tests/ranks/elastic", "duplicates");
+  std::mt19937 random(1);
+  for (int step = 10; step < 270; step += 13) {
+    REQUIRE(job.AwaitStep(step));
+    std::this_thread::sleep_for(milliseconds(random() % 10));
+    kill(job.process(static_cast<int>(random() % 4)), SIGKILL);
+  }
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK_FALSE(result.timed_out);  // a lost rank that is waited for costs ten minutes
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
 }
 
 // A rank that is killed after the end of its work does that again, and prints the result again.
