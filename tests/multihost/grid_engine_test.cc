@@ -86,7 +86,7 @@ TEST_CASE("a host with one slot has no room for the tasks of qrsh, which dtrun s
       kJobShell + "ended $(submit 2 launcher/dtrun --launcher qrsh true)", {"h1:1", "h2:1"});
   CHECK_THAT(
       result.out, Contains("dtrun: --launcher qrsh needs two slots on each other host") &&
-                      Contains("h2 has one") && EndsWith("code 2\n"));
+                      (Contains("h1 has one") || Contains("h2 has one")) && EndsWith("code 2\n"));
 }
 
 }  // namespace
