@@ -80,6 +80,14 @@ bool MayAnswerLater(std::string_view words) {
          has("kex_exchange_identification: ");
 }
 
+bool IsFailureOfSsh(std::string_view words) {
+  const auto has = [&](std::string_view part) {
+    return words.find(part) != std::string_view::npos;
+  };
+  return MayAnswerLater(words) || has(": Permission denied (") ||
+         words.starts_with("Host key verification failed.");
+}
+
 std::string RemotePath(const Reach& reach, const std::string& file) {
   return reach.parses_command ? ShellQuoted(file) : file;
 }

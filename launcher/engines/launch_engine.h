@@ -150,6 +150,9 @@ std::vector<std::string> RemoteShell(const Reach& reach);
 /// Whether the last words of a remote shell mean that the host may answer later: ssh does not find
 /// its name or its sshd yet. Pure.
 bool MayAnswerLater(std::string_view words);
+/// Whether these words are ssh's about a connection that it could not make. An engine's own remote
+/// shell may stay although its ssh has ended. Pure.
+bool IsFailureOfSsh(std::string_view words);
 /// The path of a program for RemoteShell: in shell quotes if a shell reads it.
 std::string RemotePath(const Reach& reach, const std::string& file);
 /// The host's name for ssh: IPv6 addresses lose their brackets.

@@ -353,6 +353,13 @@ bool HostAgents::IsWaitedFor(const Host& host) const {
 
 void HostAgents::TryAgain() {
   for (const auto& host : hosts_) {
+    if (!plan_.by_scheduler || host->agent == nullptr || host->ready || host->gone) continue;
+    const std::string words = host->agent->words();
+    if (!IsFailureOfSsh(words)) continue;
+    host->agent->KillAtEnd();
+    HearEnd(*host, {"", words});
+  }
+  for (const auto& host : hosts_) {
     if (!host->next_try || Clock::now() < *host->next_try) continue;
     host->next_try.reset();
     host->agent.reset();

@@ -75,7 +75,7 @@ class HostAgents {
   /// cannot become ready: kUnavailable if the host cannot be reached, otherwise the error of its
   /// agent.
   bool Ready() const;
-  /// Asks hosts again that ssh has not found.
+  /// Gives up hosts that ssh cannot reach, and asks hosts again that ssh has not found.
   void TryAgain();
   /// The hosts that ssh has not found, each with ssh's words; "": none.
   std::string NotFound() const;

@@ -88,6 +88,8 @@ class AgentProcess final : public AgentLink {
   void Look() override;
   /// FrameStream::SetWindow.
   void SetWindow() { stream_->SetWindow(); }
+  /// The last line on the agent's stderr so far.
+  std::string words() const { return complaints_->LastLine(); }
   /// The destructor kills the process: a remote shell may not notice that its connection is closed.
   void KillAtEnd() { kill_at_end_ = true; }
   pid_t process() const { return process_; }

@@ -165,5 +165,16 @@ TEST_CASE("only a host that ssh does not find may answer later") {
     CHECK_FALSE(MayAnswerLater(words));
 }
 
+TEST_CASE("an engine's remote shell whose ssh has failed is known by ssh's words") {
+  for (const char* words :
+       {"ssh: Could not resolve hostname h2: Name or service not known",
+        "me@h2: Permission denied (publickey).", "Host key verification failed."})
+    CHECK(IsFailureOfSsh(words));
+  for (const char* words :
+       {"", "srun: job 7 queued and waiting for resources", "Welcome to h2",
+        "bash: line 1: /opt/dtrun_agent: No such file or directory"})
+    CHECK_FALSE(IsFailureOfSsh(words));
+}
+
 }  // namespace
 }  // namespace dtrun::launcher

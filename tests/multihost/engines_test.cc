@@ -43,4 +43,17 @@ TEST_CASE("every launcher keeps the same promises") {
   CHECK(CountOf(result.out, "BROKEN") == 0);
 }
 
+TEST_CASE("hydra, which stays when its ssh has failed, keeps nobody waiting for a host") {
+  if (Skipped()) return;
+  const auto [before, host, words] = GENERATE(table<std::string, std::string, std::string>({
+      {"", "nowhere", "ssh: Could not resolve hostname nowhere: "},
+      {"ssh h2 'pkill sshd' 2>/run/ended; ", "h2", "ssh: connect to host h2 port 22: "},
+  }));
+  const CommandResult result = Run(ScriptOnHosts(
+      before + "timeout 20 launcher/dtrun --launcher hydra -H h1:1," + host + ":1 true; echo $?"));
+  CAPTURE(result.err);
+  CHECK(result.out == "69\n");
+  CHECK(result.err.find("dtrun: host " + host + " cannot be used: " + words) == 0);
+}
+
 }  // namespace
