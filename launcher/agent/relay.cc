@@ -4,7 +4,6 @@
 
 #include "launcher/agent/relay.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 

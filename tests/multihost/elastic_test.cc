@@ -164,13 +164,13 @@ TEST_CASE("the copies on other hosts save the shares of a lost host") {
 TEST_CASE("a share that is lost with its copy begins the training again") {
   if (Skipped()) return;
   const CommandResult result = RunOn(
-      "h1,h2,h3", 100,
+      "h1,h2,h3", 600,
       "--launcher ssh --restarts 5 --min-np 1 --host-timeout 4 -H h1:1,h2:1,h3:1 -np 3",
       "await 40; ssh h3 kill -STOP $(process 2); ssh h2 kill -KILL -1; ssh h3 kill -KILL -1", "",
       "elastic_sharded");
   CAPTURE(result.out, result.err);
   CHECK(result.exit_code == 0);
-  CHECK(result.out.find("100 steps, digest ") == 0);
+  CHECK(result.out.find("600 steps, digest ") == 0);
   CHECK(
       result.err.find(
           "elastic_sharded: the ranks that held one share of a sharded optimizer's state were lost "
