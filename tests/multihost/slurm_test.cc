@@ -82,6 +82,18 @@ TEST_CASE("the ranks of a job follow Slurm's tasks, also if the nodes have diffe
   CHECK(result.out == "0 of 3 on h1\n1 of 3 on h1\n2 of 3 on h2\n");
 }
 
+TEST_CASE("ranks see the GPUs that Slurm has given to the job on their node") {
+  if (NoSlurm()) return;
+  const std::string program = "launcher/dtrun --launcher srun --tag none sh -c ";
+  const CommandResult result = InSlurm(
+      kShell + "options='--nodes 2 --ntasks 3 --gres gpu:2'; batch " + program +
+      "\"'echo \\$RANK \\$(hostname) \\$CUDA_VISIBLE_DEVICES'\" \\| sort; "
+      "salloc -Q --nodelist h2 --ntasks 2 --gres gpu:1 " +
+      program + "'echo $RANK $(hostname) $CUDA_VISIBLE_DEVICES' | sort");
+  CAPTURE(result.err);
+  CHECK(result.out == "0 h1 0,1\n1 h1 0,1\n2 h2 0,1\n0 h2 0\n1 h2 0\n");
+}
+
 TEST_CASE("the jobs of an array run at once on the same nodes and do not meet") {
   if (NoSlurm()) return;
   const CommandResult result = InSlurm(
