@@ -15,9 +15,11 @@ using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
-CommandResult InSlurm(const std::string& script) {
-  return Run(OnHosts(
-      {"tests/multihost/with_slurm", "h1", "h2", "--", "sh", "-c", script}, {"--names", "h1,h2"}));
+CommandResult InSlurm(const std::string& script, const Words& hosts = {"h1", "h2"}) {
+  Words command = {"tests/multihost/with_slurm"};
+  command.insert(command.end(), hosts.begin(), hosts.end());
+  command.insert(command.end(), {"--", "sh", "-c", script});
+  return Run(OnHosts(command, {"--names", dtrun::base::Join(hosts, ",")}));
 }
 
 // Whether this machine has no Slurm or cannot make hosts. If so, each call prints the reason.
@@ -76,10 +78,15 @@ TEST_CASE("the ranks of a job follow Slurm's tasks, also if the nodes have diffe
   if (NoSlurm()) return;
   const CommandResult result = InSlurm(
       kShell +
-      "options='--nodes 2 --ntasks 3'; batch launcher/dtrun --launcher srun --tag none "
-      "sh -c \"'echo \\$RANK of \\$WORLD_SIZE on \\$(hostname)'\" \\| sort");
+          "options='--nodes 4 --ntasks 7'; batch launcher/dtrun --launcher srun --tag none "
+          "sh -c \"'echo \\$RANK of \\$WORLD_SIZE on \\$(hostname)'\" \\| sort; "
+          "batch launcher/dtrun --launcher srun --tag none tests/ranks/conformance",
+      {"h1", "h2", "h3", "h4"});
   CAPTURE(result.err);
-  CHECK(result.out == "0 of 3 on h1\n1 of 3 on h1\n2 of 3 on h2\n");
+  CHECK(
+      result.out ==
+      "0 of 7 on h1\n1 of 7 on h1\n2 of 7 on h2\n3 of 7 on h2\n4 of 7 on h3\n5 of 7 on h3\n"
+      "6 of 7 on h4\nhierarchical: many checks, 0 wrong\n");
 }
 
 TEST_CASE("ranks see the GPUs that Slurm has given to the job on their node") {
