@@ -70,8 +70,15 @@ class ElasticJob {
   }
 
   int step() const { return static_cast<int>(NumberIn(folder_.path() + "/step")); }
+  // Never a number that kill() takes for many processes: the file is empty while a rank writes it.
   pid_t process(int rank) const {
-    return NumberIn(folder_.path() + "/pid." + std::to_string(rank));
+    const auto until = Clock::now() + std::chrono::seconds(10);
+    for (;;) {
+      const pid_t number = NumberIn(folder_.path() + "/pid." + std::to_string(rank));
+      if (number > 1) return number;
+      if (Clock::now() > until) FAIL("rank " << rank << " has not written its process");
+      std::this_thread::sleep_for(milliseconds(2));
+    }
   }
   bool AwaitStep(int step) const {
     const auto until = Clock::now() + std::chrono::seconds(60);
@@ -346,7 +353,6 @@ CommandResult Storm(ElasticJob& job, unsigned seed, int events) {
   for (int event = 0; event < events && job.step() < 290; ++event) {
     std::this_thread::sleep_for(milliseconds(draw(0, 1200)));
     const pid_t process = job.process(draw(0, 3));
-    if (process <= 0) continue;
     switch (draw(0, 3)) {
       case 0: kill(ParentOf(process) > 1 ? ParentOf(process) : process, SIGKILL); break;
       case 1:
