@@ -102,7 +102,11 @@ void WarnOfRoot() {
 void SayChoice(const Options& options, const LaunchEngine& engine) {
   const LaunchEngine& first = *LaunchEngines().front();
   if (!options.verbose || options.engine != nullptr || &engine == &first) return;
-  Say(base::Text(first.program(), " was not found in PATH; dtrun uses --launcher ", engine.name()));
+  const bool is_there =
+      SearchPath(first.program(), base::ProcessEnv("PATH").value_or("")).has_value();
+  Say(base::Text(
+      first.program(), is_there ? " in PATH is none that dtrun can use" : " was not found in PATH",
+      "; dtrun uses --launcher ", engine.name()));
 }
 
 int Doctor(const std::vector<std::string>& arguments, const Surroundings& surroundings) {

@@ -49,7 +49,7 @@ void CheckInstallation(const InstallationFacts& found, bool needs_open_mpi, Find
 
 void CheckOpenMpi(
     const InstallationFacts& found, const InstallationFacts& here, Findings& findings) {
-  const std::string supported = "mpirun of Open MPI 4 or 5";
+  const std::string supported = "mpirun of Open MPI 4";
   const std::string expected =
       here.mpirun.empty() ? supported : Text(here.mpirun_version, " at ", here.mpirun, ", as here");
   if (found.mpirun.empty()) {

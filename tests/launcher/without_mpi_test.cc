@@ -100,6 +100,8 @@ TEST_CASE("without mpirun a job takes local or ssh, unless it needs mpirun") {
   folder.Write("mpirun", "#!/bin/sh\necho HYDRA build details:\n", 0755);
   CHECK(choice() == "ssh");
   folder.Write("mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 5.0.8'\n", 0755);
+  CHECK(choice() == "ssh");
+  folder.Write("mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n", 0755);
   CHECK(choice() == "mpirun");
 }
 
