@@ -10,8 +10,8 @@
 // reports how the program ended. The agent forwards all of it to dtrun. If dtrun does not keep up,
 // the agent stops reading from the ranks.
 //
-// In a job of many hosts, agents start further agents (AgentTree), and pass on what dtrun and those
-// say to each other. An agent stays until those below it have ended.
+// In a job of many hosts, agents start further agents (AgentTree), and pass on the frames between
+// dtrun and those. An agent stays until those below it have ended.
 
 #include <poll.h>
 #include <signal.h>

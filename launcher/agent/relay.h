@@ -30,8 +30,8 @@ class Relay {
   void Start(const nlohmann::json& job);
   /// Passes a kVia or kAll frame on.
   void Pass(const Frame& frame);
-  /// Sends up what has come, if the last bundle was kBetweenBundles ago. Returns the time until it
-  /// may send the rest; negative: nothing waits.
+  /// Sends up the frames that have come, if the last bundle was kBetweenBundles ago. Returns the
+  /// time until it may send the rest; negative: there is no rest.
   std::chrono::milliseconds Flush(Time now);
   /// Whether no agent runs that this agent has started.
   bool empty() const { return agents_.empty(); }

@@ -73,7 +73,7 @@ struct Part {
   int number = 0;         // among the other hosts, from 1
 };
 
-// How other hosts are reached, and what their ranks get.
+// How other hosts are reached, and the command and variables of their ranks.
 struct Reaching {
   Words shell = {};            // goes before a host and the path of a program
   bool parses_command = true;  // that path needs quotes

@@ -72,19 +72,21 @@ std::vector<std::string> RemoteShell(const Reach& reach) {
   return words;
 }
 
+namespace {
+
+bool HasPart(std::string_view words, std::string_view part) {
+  return words.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
 bool MayAnswerLater(std::string_view words) {
-  const auto has = [&](std::string_view part) {
-    return words.find(part) != std::string_view::npos;
-  };
   return words.starts_with("ssh: ") || words.starts_with("Connection ") ||
-         has("kex_exchange_identification: ");
+         HasPart(words, "kex_exchange_identification: ");
 }
 
 bool IsFailureOfSsh(std::string_view words) {
-  const auto has = [&](std::string_view part) {
-    return words.find(part) != std::string_view::npos;
-  };
-  return MayAnswerLater(words) || has(": Permission denied (") ||
+  return MayAnswerLater(words) || HasPart(words, ": Permission denied (") ||
          words.starts_with("Host key verification failed.");
 }
 

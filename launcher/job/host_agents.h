@@ -36,16 +36,15 @@ struct AgentPlan {
   std::string remote_agent = {};          ///< that path as `remote_shell` needs it
   std::vector<std::string> remote_shell;  ///< words before a host and the path of a program
   bool by_scheduler = false;              ///< the remote shell is a scheduler's: see kIsStep
-  size_t fanout =
-      0;            ///< the agents that dtrun, and each agent, starts on other hosts; 0: any number
-  std::string job;  ///< the job's random name
-  std::string folder;                  ///< of the job, on this machine
-  std::string remote_folder = {};      ///< random name of the job's folder on other hosts
-  std::string daemon = {};             ///< path of the engine's daemon on other hosts; "": none
-  std::vector<base::HostSlots> hosts;  ///< with the ranks in order, then the spares
-  size_t spares = 0;                   ///< that many of the hosts have free slots and no ranks
-  std::vector<bool> on_this_machine;   ///< by host
-  std::string program;                 ///< path of the ranks' program
+  size_t fanout = 0;                      ///< of the AgentTree; 0: dtrun starts all agents
+  std::string job;                        ///< the job's random name
+  std::string folder;                     ///< of the job, on this machine
+  std::string remote_folder = {};         ///< random name of the job's folder on other hosts
+  std::string daemon = {};                ///< path of the engine's daemon on other hosts; "": none
+  std::vector<base::HostSlots> hosts;     ///< with the ranks in order, then the spares
+  size_t spares = 0;                      ///< that many of the hosts have free slots and no ranks
+  std::vector<bool> on_this_machine;      ///< by host
+  std::string program;                    ///< path of the ranks' program
   std::string cwd;
   bool stdin_to_rank_0 = false;
   std::chrono::seconds host_wait{0};               ///< how long a host may take until ssh finds it

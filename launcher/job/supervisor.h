@@ -145,8 +145,8 @@ class Supervisor {
   StoppedHelper stopped_process_;
 };
 
-/// Waits for the end of a child, and returns its status from waitpid, also if a Supervisor has reaped
-/// it. nullopt: the process still runs after `patience`.
+/// Waits for the end of a child, and returns its status from waitpid, also if a Supervisor has
+/// reaped it. nullopt: the process still runs after `patience`.
 std::optional<int> AwaitStatus(pid_t process, std::chrono::milliseconds patience);
 
 }  // namespace dtrun::launcher

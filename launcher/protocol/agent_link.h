@@ -23,7 +23,7 @@ struct LinkEnd {
   std::string words = {};  ///< the last line on the agent's stderr
 };
 
-/// The connection from an agent to the process that has started it.
+/// The connection to an agent, on the side of the process that has started it.
 class AgentLink {
  public:
   virtual ~AgentLink() = default;
@@ -105,7 +105,7 @@ class AgentProcess final : public AgentLink {
 
 // ---- The tree of agents -------------------------------------------------------------------------
 
-/// The first of some items, and what comes below it.
+/// The first of some items, and the items below it.
 template <typename T>
 struct Branch {
   T head;

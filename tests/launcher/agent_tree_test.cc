@@ -1,5 +1,5 @@
-// The tree of agents: who starts whom, how frames find their way, and how many frames an agent
-// gets. The simulation has the Relay of each agent, links with a delay, and a clock of its own.
+// The tree of agents: its levels, the way of frames, and how many frames an agent gets. The
+// simulation has the Relay of each agent, links with a delay, and a clock of its own.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -161,7 +161,7 @@ class TreeSimulation {
       if (frame.type == FrameType::kPing) Say({FrameType::kPong});
       if (frame.type == FrameType::kEnd) Say({FrameType::kDone});
     }
-    // What an agent does after each wait.
+    // An agent does this after each wait.
     void Turn() {
       const milliseconds due = relay.Flush(Relay::Time(std::chrono::seconds(1)) + world.now_);
       if (due.count() >= 0) world.At(due, [this] { Turn(); });

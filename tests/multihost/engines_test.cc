@@ -43,7 +43,7 @@ TEST_CASE("every launcher keeps the same promises") {
   CHECK(CountOf(result.out, "BROKEN") == 0);
 }
 
-TEST_CASE("hydra, which stays when its ssh has failed, keeps nobody waiting for a host") {
+TEST_CASE("hydra stays when its ssh has failed, and dtrun names the host at once") {
   if (Skipped()) return;
   const auto [before, host, words] = GENERATE(table<std::string, std::string, std::string>({
       {"", "nowhere", "ssh: Could not resolve hostname nowhere: "},

@@ -86,7 +86,7 @@ TEST_CASE("dtrun itself reaches the hosts that another host cannot reach") {
   CHECK(result.err == "");
 }
 
-TEST_CASE("a host that nobody reaches is named once") {
+TEST_CASE("a host that no other host reaches is named once") {
   if (Skipped()) return;
   const CommandResult result = Run(
       ScriptOnHosts("ssh h4 pkill sshd 2>/run/ended; " + kTreeJob + "true; echo $?", kEightHosts));

@@ -366,7 +366,7 @@ CommandResult Storm(ElasticJob& job, unsigned seed, int events) {
   return job.Wait();
 }
 
-TEST_CASE("a rank that is killed while the ranks make communicators keeps nobody waiting") {
+TEST_CASE("a rank that is killed while the ranks make communicators delays no other rank") {
   ElasticJob job(300, {"--restarts", "100"}, false, "tests/ranks/elastic", "duplicates");
   std::mt19937 random(1);
   for (int step = 10; step < 270; step += 13) {
