@@ -101,7 +101,7 @@ void WarnOfRoot() {
 // Only a missing default lets dtrun choose another engine.
 void SayChoice(const Options& options, const LaunchEngine& engine) {
   const LaunchEngine& first = *LaunchEngines().front();
-  if (!options.verbose || options.engine != nullptr || &engine == &first) return;
+  if (!options.verbose || options.engine != nullptr || engine.name() == first.name()) return;
   const bool is_there =
       SearchPath(first.program(), base::ProcessEnv("PATH").value_or("")).has_value();
   Say(base::Text(

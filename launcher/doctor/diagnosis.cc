@@ -49,7 +49,7 @@ void CheckInstallation(const InstallationFacts& found, bool needs_open_mpi, Find
 
 void CheckOpenMpi(
     const InstallationFacts& found, const InstallationFacts& here, Findings& findings) {
-  const std::string supported = "mpirun of Open MPI 4";
+  const std::string supported = "mpirun of Open MPI 4 or 5";
   const std::string expected =
       here.mpirun.empty() ? supported : Text(here.mpirun_version, " at ", here.mpirun, ", as here");
   if (found.mpirun.empty()) {
@@ -57,7 +57,7 @@ void CheckOpenMpi(
         {true, "Open MPI", here.mpirun.empty() ? "no mpirun in PATH" : "no " + here.mpirun,
          &found == &here ? supported : expected,
          "install Open MPI (Debian, Ubuntu: apt-get install openmpi-bin)"});
-  } else if (!IsSupportedMpirun(found.mpirun_version)) {
+  } else if (OpenMpiOf(found.mpirun_version) == 0) {
     findings.push_back(
         {true, "Open MPI", Excerpt(found.mpirun_version), supported,
          "install Open MPI, first in PATH"});

@@ -1,5 +1,6 @@
 // dtrun_daemon FOLDER NETWORKS ORTED ARGUMENT...: mpirun starts this program on another host in
-// place of orted (orte_launch_agent). It prepares the environment and then becomes orted:
+// place of orted (orte_launch_agent) or, with Open MPI 5, of prted. It prepares the environment and
+// then becomes orted:
 //
 // - orted puts its files into the job's folder on that host, which the agent of the host has made.
 //   FOLDER is its name in the folder for temporary files; the agent of a host that came later has
@@ -60,19 +61,21 @@ std::string FindFolder(const std::string& name) {
 
 // mpirun passes the folder of its own files (orte_local_tmpdir_base) to orted. An orted that starts
 // further orteds passes its own folder (orte_tmpdir_base). This function replaces either by
-// `folder`. Open MPI 4.1 ignores orte_remote_tmpdir_base and takes only one of the two. Returns
-// false if neither was passed.
+// `folder`. Open MPI 4.1 ignores orte_remote_tmpdir_base and takes only one of the two. In Open MPI
+// 5 the names begin with "prte". Returns false if neither was passed.
 bool PutFilesIn(char* folder, char** words) {
-  static char parameter[] = "orte_tmpdir_base";
-  unsetenv("OMPI_MCA_orte_local_tmpdir_base");  // set if the remote shell forwards variables
-  for (; words[0] != nullptr && words[1] != nullptr; ++words) {
-    if (std::strcmp(words[0], "orte_local_tmpdir_base") != 0 &&
-        std::strcmp(words[0], parameter) != 0)
-      continue;
-    words[0] = parameter;
-    words[1] = folder;
-    return true;
-  }
+  static char parameters[][32] = {"orte_tmpdir_base", "prte_tmpdir_base"};
+  // Set if the remote shell forwards variables.
+  unsetenv("OMPI_MCA_orte_local_tmpdir_base");
+  unsetenv("PRTE_MCA_prte_local_tmpdir_base");
+  for (; words[0] != nullptr && words[1] != nullptr; ++words)
+    for (char* parameter : parameters) {
+      const std::string mpirun = Text(std::string(parameter, 4), "_local_tmpdir_base");
+      if (words[0] != mpirun && std::strcmp(words[0], parameter) != 0) continue;
+      words[0] = parameter;
+      words[1] = folder;
+      return true;
+    }
   return false;
 }
 
@@ -102,6 +105,7 @@ int Main(char** words) {
   if (!PutFilesIn(folder.data(), command))
     return Fail("mpirun passed no folder for its files", ExitCode::kInternal);
   if (networks != "-") Preload(networks);
+  setenv("HOME", "/", 0);  // without it, prted 3.0 crashes
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   execvp(command[0], command);
   return Fail(

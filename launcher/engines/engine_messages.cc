@@ -69,7 +69,10 @@ bool EngineMessages::ReadSome() {
 }
 
 void EngineMessages::Sort(std::string_view line, std::string& shown) {
-  switch (engine_.Sort(line)) {
+  const EngineLine kind = engine_.Sort(line);
+  if (kind == EngineLine::kFence) in_fences_ = !in_fences_;
+  switch (in_fences_ && kind == EngineLine::kWords ? EngineLine::kFence : kind) {
+    case EngineLine::kFence:
     case EngineLine::kIdleWarning:
       if (show_idle_warnings_) shown += line;
       break;

@@ -10,7 +10,7 @@
 
 namespace dtrun::launcher {
 
-/// Forwards the stderr of the engine's process (mpirun) and of the ssh that it starts. Forwards
+/// Forwards to stderr the words of the engine's process (mpirun) and of the ssh that it starts:
 /// whole lines, so that no message interrupts a rank's line or the status line.
 class EngineMessages {
  public:
@@ -53,7 +53,8 @@ class EngineMessages {
   bool show_idle_warnings_;
   Show show_;
   int reader_ = -1, writer_ = -1;
-  bool ended_ = false;  // no process holds the write end
+  bool ended_ = false;      // no process holds the write end
+  bool in_fences_ = false;  // within a message between two lines of EngineLine::kFence
   std::string unfinished_, events_;
 };
 

@@ -68,11 +68,11 @@ std::string FindMpirun(const std::string& path) {
         "openmpi-bin), or start the ranks without mpirun: --launcher local on this host alone, "
         "--launcher ssh on several hosts");
   const std::string version = MpirunVersion(*mpirun);
-  if (!IsSupportedMpirun(version))
+  if (OpenMpiOf(version) == 0)
     throw LaunchError(
         ExitCode::kUnavailable, Text(
                                     ShellQuoted(*mpirun), " is version ", ShellQuoted(version),
-                                    "; expected mpirun of Open MPI 4, first in PATH, or "
+                                    "; expected mpirun of Open MPI 4 or 5, first in PATH, or "
                                     "--launcher local (this host) or ssh"));
   // The folder is resolved: if mpirun is started as /bin/mpirun and /bin is a link, it looks for
   // Open MPI below "/". The file name is not resolved: it is often a link to a program that depends

@@ -64,6 +64,7 @@ enum class EngineLine {
   kWords,        ///< for people
   kIdleWarning,  ///< a warning without a problem
   kEvent,        ///< an event that the program has logged, for Explain
+  kFence,        ///< begins a message without a problem, of several lines, and the next one ends it
 };
 
 /// A way to start the ranks of a job. Each engine is a row of LaunchEngines(); no code outside this
@@ -100,6 +101,8 @@ class LaunchEngine {
 
   /// Whether the program exists, and not only another one of its name. `path` is $PATH.
   virtual bool IsInstalled(const std::string& path) const = 0;
+  /// The engine for the version of the program that is installed; this one, if all are alike.
+  virtual const LaunchEngine& VersionIn(const std::string& path) const;
   /// The path of the program. `path` is $PATH. Throws LaunchError kUnavailable or kInternal.
   virtual std::string Find(const std::string& path) const = 0;
 

@@ -1,6 +1,6 @@
-// Translates a job into an mpirun command line, and mpirun's stderr and exit code back into a
-// verdict. With state_base_verbose, mpirun logs an event for each change of a process's state. The
-// events name the rank that called MPI_Abort, the rank killed first and a lost daemon.
+// The engine mpirun, and the verdict that follows from mpirun's stderr and exit code. With
+// state_base_verbose, mpirun logs an event for each change of a process's state. The events name
+// the rank that called MPI_Abort, the rank killed first and a lost daemon.
 
 #include "launcher/engines/mpirun.h"
 
@@ -18,144 +18,31 @@
 #include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
+
+const LaunchEngine& MpirunEngine();
+
 namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr char kLoopback[] = "127.0.0.0/8";
 constexpr char kCrashTrace[] = "OMPI_MCA_opal_signal";  // signals that print a stack trace
-
-// Open MPI 4 splits "[::1]:2" at the wrong colon and asks ssh for the host "[".
-std::string EngineHost(const std::string& name) {
-  if (name == "[::1]") return "localhost";
-  if (name.starts_with('['))
-    throw UsageError(base::Text(
-        "-H ", name, ": Open MPI takes no IPv6 addresses; give the host's name instead"));
-  return name;
-}
-
-// With slot counts, mpirun fills the machine it runs on first, regardless of its place in the list.
-// With "--map-by seq" mpirun takes one host per rank, in the order of the list.
-std::vector<Words> HostOptions(const std::vector<HostSlots>& placement) {
-  if (placement.size() == 1) {
-    const std::string host = EngineHost(placement[0].name);
-    return {{"-H", HostList({{host, placement[0].slots}})}, {"--map-by", "slot"}};
-  }
-  Words host_of_rank;
-  for (const HostSlots& host : placement)
-    host_of_rank.insert(host_of_rank.end(), static_cast<size_t>(host.slots), EngineHost(host.name));
-  return {{"-H", base::Join(host_of_rank, ",")}, {"--map-by", "seq"}};
-}
-
-bool IsMca(const std::string& word) {
-  return word == "--mca" || word == "-mca" || word == "--gmca" || word == "-gmca";
-}
-
-// mpirun refuses a repeated MCA parameter, so the user's value replaces dtrun's.
-bool Sets(const Words& user, const Words& option) {
-  for (size_t i = 0; i < user.size(); ++i) {
-    if (user[i] == option[0] && !IsMca(option[0])) return true;
-    if (IsMca(user[i]) && IsMca(option[0]) && i + 1 < user.size() && user[i + 1] == option[1])
-      return true;
-  }
-  return false;
-}
-
-// TCP keepalive probes a silent host three times before the host counts as lost.
-std::vector<Words> KeepAlive(int host_timeout_s) {
-  constexpr int kProbes = 3;
-  const int interval = std::max(1, host_timeout_s / 6);
-  return {
-      {"--mca", "oob_tcp_keepalive_time", base::Text(host_timeout_s - kProbes * interval)},
-      {"--mca", "oob_tcp_keepalive_intvl", base::Text(interval)},
-      {"--mca", "oob_tcp_keepalive_probes", base::Text(kProbes)},
-  };
-}
-
-std::vector<Words> ReachOptions(const Reach& reach) {
-  std::vector<Words> options = KeepAlive(reach.host_timeout_s);
-  if (reach.by_ssh)
-    options.push_back({"--mca", "plm_rsh_args", base::Join(SshArguments(reach), " ")});
-  if (reach.networks.empty()) {
-    // This is only for MPI's transport: for daemons, Open MPI tries one address after another.
-    if (!reach.networks_left_out.empty())
-      options.push_back({"--mca", "btl_tcp_if_exclude", base::Join(reach.networks_left_out, ",")});
-    return options;
-  }
-  const std::string networks = base::Join(reach.networks, ",");
-  options.push_back({"--mca", "oob_tcp_if_include", networks});
-  options.push_back({"--mca", "btl_tcp_if_include", networks});
-  return options;
-}
-
-std::string DaemonCommand(const EngineCall& call) {
-  const std::string networks = base::Join(call.listen_in, ",");
-  return base::Text(
-      call.daemon, ' ', call.remote_folder, ' ', networks.empty() ? "-" : networks, " orted");
-}
-
-std::vector<Words> OwnOptions(const EngineCall& call) {
-  std::vector<Words> options = {
-      {"-np", base::Text(base::RankCount(call.placement))},
-      {"--oversubscribe"},
-      {"--bind-to", "none"},  // the wrapper binds, with the CPUs of its host
-      {"--stdin", "none"},
-      {"--mca", "orte_keep_fqdn_hostnames", "1"},
-      {"--mca", "orte_local_tmpdir_base", call.folder},
-      // Sets the time before SIGTERM and the time between SIGTERM and SIGKILL.
-      {"--mca", "odls_base_sigkill_timeout", "0"},
-      // A rank dies with the thread that forked it, so mpirun's main thread must fork it.
-      {"--mca", "odls_base_num_threads", "0"},
-      // Makes mpirun log which rank has called MPI_Abort (Sort). Its exit code does not tell.
-      {"--mca", "state_base_verbose", "1"},
-  };
-  for (const Words& option : HostOptions(call.placement)) options.push_back(option);
-  // Otherwise mpirun requires an ssh even without other hosts.
-  if (call.only_this_machine) {
-    options.push_back({"--mca", "plm", "isolated"});
-    if (!call.transports.empty()) options.push_back({"--mca", "btl", call.transports});
-    if (!call.listen_in.empty()) options.push_back({"--mca", "btl_tcp_if_include", kLoopback});
-  } else {
-    for (const Words& option : ReachOptions(call.reach)) options.push_back(option);
-    // Open MPI splits the command at blanks.
-    if (!call.daemon.empty() && call.daemon.find(' ') == std::string::npos)
-      options.push_back({"--mca", "orte_launch_agent", DaemonCommand(call)});
-  }
-  if (call.recovers) {
-    options.push_back({"--mca", "orte_enable_recovery", "1"});
-    // Open MPI splits the command at blanks, and a list of commands at colons.
-    if (call.reach.remote_shell.empty() && call.reacher.find_first_of(" :") == std::string::npos)
-      options.push_back({"--mca", "plm_rsh_agent", call.reacher + " ssh"});
-  }
-  if (call.quiet) options.push_back({"-q"});
-  if (call.as_root) options.push_back({"--allow-run-as-root"});
-  for (const std::string& name : call.exported) options.push_back({"-x", name});
-  return options;
-}
-
-}  // namespace
-
-std::vector<std::string> MpirunArgv(const EngineCall& call) {
-  Words argv = {call.file};
-  for (const Words& option : OwnOptions(call))
-    if (option[0] == "-x" || !Sets(call.mpi_args, option)) Append(argv, option);
-  Append(argv, call.mpi_args);
-  Append(argv, {call.wrapper});
-  Append(argv, MarkWords(call.program));
-  return argv;
-}
-
-// The mpirun of Open MPI 5, which is prterun, has other options.
-bool IsSupportedMpirun(const std::string& version) {
-  return version.starts_with("mpirun (Open MPI) 4.");
-}
-
-namespace {
 
 constexpr int kDaemonLost = 205;  // mpirun's exit code after it has lost a daemon
 
+// The mpirun in $PATH, whose Open MPI is known by its version.
+int OpenMpiIn(const std::string& path) {
+  const std::optional<std::string> mpirun = SearchPath("mpirun", path);
+  if (!mpirun) return 0;
+  // That of Open MPI 4 is a link to orterun, which need not run for this.
+  std::error_code error;
+  const auto file = std::filesystem::canonical(*mpirun, error);
+  return file.filename() == "orterun" ? 4 : OpenMpiOf(MpirunVersion(*mpirun));
+}
+
 class Mpirun final : public LaunchEngine {
  public:
+  explicit Mpirun(int open_mpi) : open_mpi_(open_mpi) {}
+
   std::string name() const override { return "mpirun"; }
   std::string summary() const override { return ""; }
   std::string remote_shell() const override { return ""; }
@@ -167,24 +54,19 @@ class Mpirun final : public LaunchEngine {
   std::string more_words() const override { return "--verbose shows Open MPI's messages"; }
   bool blames_lost_ranks() const override { return true; }
 
-  // The mpirun of Open MPI 4 is a link to orterun. Any other mpirun is run for its version.
-  bool IsInstalled(const std::string& path) const override {
-    const std::optional<std::string> mpirun = SearchPath(program(), path);
-    if (!mpirun) return false;
-    std::error_code error;
-    const auto file = std::filesystem::canonical(*mpirun, error);
-    return file.filename() == "orterun" || IsSupportedMpirun(MpirunVersion(*mpirun));
-  }
+  bool IsInstalled(const std::string& path) const override { return OpenMpiIn(path) != 0; }
+  const LaunchEngine& VersionIn(const std::string& path) const override;
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
   std::string Probe(const EngineCall&) const override { return ""; }
-  Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
-  // mpirun is started by its full path, so it expects orted in the same folder on other hosts.
+  Words Argv(const EngineCall& call) const override { return MpirunArgv(call, open_mpi_); }
+  // mpirun is started by its full path, so it expects its daemon in the same folder on other hosts.
   std::string Daemon(const EngineCall& call) const override {
     const auto is_prefix = [](const std::string& word) { return word.ends_with("prefix"); };
     if (call.daemon.empty() || std::any_of(call.mpi_args.begin(), call.mpi_args.end(), is_prefix))
       return "";
-    const std::string orted = std::filesystem::path(call.file).parent_path() / "orted";
-    return access(orted.c_str(), X_OK) == 0 ? orted : "";
+    const std::string daemon =
+        std::filesystem::path(call.file).parent_path() / MpirunDaemon(open_mpi_);
+    return access(daemon.c_str(), X_OK) == 0 ? daemon : "";
   }
   void Prepare(const EngineCall& call, Variables& environment) const override {
     // dtrun reports a crash itself. The stack trace of mpirun does not explain the job's failure.
@@ -206,12 +88,20 @@ class Mpirun final : public LaunchEngine {
   //   [warn] Epoll MOD(1) on fd 27 failed. Old events were 6; ...: Bad file descriptor
   //     libevent learns late that an ended connection is closed.
   //
-  // An event (state_base_verbose):
+  // An event (state_base_verbose) of Open MPI 4, and of Open MPI 5, which has two lines for each:
   //
   //   [h1:812] [[4695,0],0] ACTIVATE PROC [[4695,1],1] STATE CALLED ABORT AT pmix_server_gen.c:198
+  //   [h1:23] [prterun-h1-23@0,0] [17.24] ACTIVATE PROC [prterun-h1-23@1,1] STATE ABORTED BY SIGNAL
+  //   [h1:23] [prterun-h1-23@0,0] [17.24] ACTIVATING PROC [prterun-h1-23@1,1] STATE ABORTED BY
+  //
+  // The messages of Open MPI 5, which no option silences, stand between two lines of dashes.
   EngineLine Sort(std::string_view line) const override {
     const auto has = [&](const char* words) { return line.find(words) != std::string_view::npos; };
-    if (has(kProcess) || has("] ACTIVATE JOB ")) return EngineLine::kEvent;
+    for (const char* event :
+         {kProcess, "] ACTIVATE JOB ", "] ACTIVATING PROC ", "] ACTIVATING JOB "})
+      if (has(event)) return EngineLine::kEvent;
+    if (open_mpi_ == 5 && line.starts_with("-----")) return EngineLine::kFence;
+    if (line.starts_with('\0')) return EngineLine::kIdleWarning;
     const bool idle = has("plm:rsh: Warning: setpgid(") || line.starts_with("[warn] Epoll ");
     return idle ? EngineLine::kIdleWarning : EngineLine::kWords;
   }
@@ -219,42 +109,48 @@ class Mpirun final : public LaunchEngine {
   EngineEnd Explain(
       int exit_code, const std::vector<base::HostSlots>& hosts,
       const std::string& events) const override {
+    const int lost = LostDaemon(exit_code, events, static_cast<int>(hosts.size()));
     return {
         {static_cast<int>(ExitCode::kUnavailable),
          base::Text(
              "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
              exit_code, "); --verbose shows Open MPI's messages")},
         TellsOfLeft(events) ? " without MPI_Finalize; Open MPI then ended the job" : "",
-        exit_code == kDaemonLost ? "Open MPI's daemon" : "",
+        exit_code == kDaemonLost || (open_mpi_ == 5 && lost > 0) ? "Open MPI's daemon" : "",
         Unexplained(exit_code, hosts, events),
         First(events, kKilled, '1', base::RankCount(hosts)),
-        LostDaemon(exit_code, events, static_cast<int>(hosts.size()))};
+        lost};
   }
 
  private:
-  static constexpr const char* kProcess = "] ACTIVATE PROC [[";
+  static constexpr const char* kProcess = "] ACTIVATE PROC [";
   static constexpr const char* kAborts = " STATE CALLED ABORT ";
   static constexpr const char* kKilled = " STATE ABORTED BY SIGNAL ";
   static constexpr const char* kLeft = " STATE TERMINATED WITHOUT SYNC ";
   static constexpr const char* kUnreached = " STATE FAILED TO START ";
   static constexpr const char* kLost = " STATE COMMUNICATION FAILURE ";
   static constexpr const char* kDaemonsEnd = " STATE DAEMONS TERMINATED ";
+  static constexpr const char* kJobEnds = " STATE NOTIFY COMPLETED ";  // Open MPI 5 alone
   static constexpr int kToldToEnd = 1;  // mpirun's exit code after SIGTERM, SIGINT or SIGHUP
 
-  // The number of the event's process in its job: 7 for "[[4695,1],7]". Job 0 holds the daemons,
-  // job 1 the ranks. -1: the process belongs to the other job.
+  // The number of the event's process in its job: 7 for "[[4695,1],7]" and for
+  // "[prterun-h1-23@1,7]". Job 0 holds the daemons, job 1 the ranks. -1: the process belongs to the
+  // other job.
   static int NumberIn(std::string_view event, char job_number) {
-    const size_t begin = event.find(kProcess) + std::string_view(kProcess).size();
-    const size_t job = event.find(',', begin), number = event.find("],", begin);
-    if (job == std::string_view::npos || number == std::string_view::npos ||
-        event[job + 1] != job_number)
+    std::string_view process =
+        event.substr(event.find(kProcess) + std::string_view(kProcess).size());
+    const size_t job = process.find_first_of(process.starts_with('[') ? "," : "@");
+    if (job == std::string_view::npos) return -1;
+    process.remove_prefix(job + 1);
+    const size_t comma = process.find(','), end = process.find(']', comma);
+    if (comma == std::string_view::npos || end == std::string_view::npos ||
+        process[0] != job_number)
       return -1;
-    const size_t end = event.find(']', number + 2);
     return static_cast<int>(
-        base::ParseInteger(std::string(event.substr(number + 2, end - number - 2))).value_or(-1));
+        base::ParseInteger(std::string(process.substr(comma + 1, end - comma - 1))).value_or(-1));
   }
 
-  // Whether a rank may have ended without MPI_Finalize. Open MPI 5 shows no events.
+  // Whether a rank may have ended without MPI_Finalize.
   static bool TellsOfLeft(const std::string& events) {
     return events.empty() || events.find(kLeft) != std::string::npos;
   }
@@ -269,12 +165,12 @@ class Mpirun final : public LaunchEngine {
   }
 
   // A daemon is lost if its connection to mpirun, or the ssh that leads to it, has ended. Later
-  // events do not count: once a rank has failed or mpirun has told the daemons to end, connections
-  // end normally. If a signal told mpirun to end, a connection may end before mpirun has read the
-  // daemon's own event; only the exit code shows that.
+  // events do not count: once a rank has failed, the job has ended or mpirun has told the daemons
+  // to end, connections end normally. If a signal told mpirun to end, a connection may end before
+  // mpirun has read the daemon's own event; only the exit code shows that.
   static int LostDaemon(int exit_code, const std::string& events, int hosts) {
     size_t end = events.size();
-    for (const char* later : {kAborts, kKilled, kDaemonsEnd})
+    for (const char* later : {kAborts, kKilled, kDaemonsEnd, kJobEnds})
       end = std::min(end, events.find(later));
     const std::string before = events.substr(0, end);
     const int lost = exit_code == kToldToEnd ? -1 : First(before, kLost, '0', hosts + 1);
@@ -300,7 +196,14 @@ class Mpirun final : public LaunchEngine {
                       "mpirun ended the job with code ", exit_code,
                       " though no rank had failed; --verbose shows Open MPI's messages")};
   }
+
+  int open_mpi_;
 };
+
+const LaunchEngine& Mpirun::VersionIn(const std::string& path) const {
+  static const Mpirun five(5);
+  return OpenMpiIn(path) == 5 ? five : MpirunEngine();
+}
 
 bool IsOwnFolder(const std::filesystem::path& path) {
   struct stat status;
@@ -310,7 +213,7 @@ bool IsOwnFolder(const std::filesystem::path& path) {
 }  // namespace
 
 const LaunchEngine& MpirunEngine() {
-  static const Mpirun engine;
+  static const Mpirun engine(4);
   return engine;
 }
 

@@ -530,8 +530,15 @@ class Job {
           Text(
               plan_.call.engine->program(), " was killed by ", SignalName(WTERMSIG(status)),
               "; its ranks were ended")};
-    if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
-    return JudgeRanks(WEXITSTATUS(status));
+    if (WEXITSTATUS(status) != 0) return JudgeRanks(WEXITSTATUS(status));
+    if (HasLostDaemon()) return JudgeRanks(static_cast<int>(ExitCode::kInternal));
+    return {0, "", -1, true};
+  }
+
+  // Open MPI 5 ends with code 0 after it has lost a daemon.
+  bool HasLostDaemon() const {
+    const bool survives = plan_.call.restarts || plan_.call.recovers;
+    return !survives && plan_.call.engine->Explain(0, plan_.call.placement, events_).daemon > 0;
   }
 
   // A lost host explains failed ranks, but not a culprit that was killed by a signal.

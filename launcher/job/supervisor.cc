@@ -115,7 +115,8 @@ sigset_t HandledSignals() {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const int null = open("/dev/null", O_RDWR);
   dup2(null, STDIN_FILENO);
-  dup2(messages >= 0 ? messages : null, STDERR_FILENO);
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+    dup2(messages >= 0 ? messages : null, stream);
   close(null);
   // At its end, mpirun handles SIGPIPE no more, but may still write to a rank that has just died.
   ::signal(SIGPIPE, SIG_IGN);

@@ -93,8 +93,9 @@ class Supervisor {
   ~Supervisor();
 
   /// Starts `argv` with exactly `environment` (NAME=value) and an empty stdin, in a new session.
-  /// `messages` becomes its stderr; -1: /dev/null. After the end of the process, another one can be
-  /// started. Throws LaunchError kInternal.
+  /// `messages` becomes its stdout and stderr, because the agents carry the output of the ranks;
+  /// -1: /dev/null. After the end of the process, another one can be started. Throws LaunchError
+  /// kInternal.
   pid_t Start(
       const std::vector<std::string>& argv, const std::vector<std::string>& environment,
       int messages);

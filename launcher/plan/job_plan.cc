@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/engines/executables.h"
+#include "launcher/engines/mpirun.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/networks/network_survey.h"
 #include "launcher/plan/rank_environment.h"
@@ -157,21 +158,27 @@ void PlanEnvironment(const Options& options, Plan& plan) {
       plan.call.exported.push_back(name);
 }
 
-// The user's value of a parameter of Open MPI. The command line wins.
-std::string ParameterOf(const std::string& parameter, const Plan& plan) {
+// The user's value of a parameter of Open MPI 4, under its name there or in Open MPI 5; nullopt:
+// none. The command line wins.
+std::optional<std::string> FindParameter(const std::string& parameter, const Plan& plan) {
   const Words& words = plan.call.mpi_args;
-  const auto named = std::find(words.begin(), words.end(), parameter);
-  if (named != words.end() && named + 1 != words.end()) return named[1];
-  const std::string prefix = "OMPI_MCA_" + parameter + "=";
-  for (const std::string& variable : plan.environment)
-    if (variable.starts_with(prefix)) return variable.substr(prefix.size());
-  return "";
+  const Words names = {parameter, NameInOpenMpi5(parameter)};
+  for (const std::string& name : names) {
+    const auto named = std::find(words.begin(), words.end(), name);
+    if (named != words.end()) return named + 1 != words.end() ? named[1] : "";
+  }
+  for (const std::string& name : names)
+    for (const std::string& variable : Words{"OMPI_MCA_" + name, "PRTE_MCA_" + name})
+      if (Has(plan.environment, variable)) return ValueOf(plan.environment, variable);
+  return std::nullopt;
+}
+
+std::string ParameterOf(const std::string& parameter, const Plan& plan) {
+  return FindParameter(parameter, plan).value_or("");
 }
 
 bool IsSetFor(const std::string& parameter, const Plan& plan) {
-  return Has(plan.environment, "OMPI_MCA_" + parameter) ||
-         std::find(plan.call.mpi_args.begin(), plan.call.mpi_args.end(), parameter) !=
-             plan.call.mpi_args.end();
+  return FindParameter(parameter, plan).has_value();
 }
 
 // Without this check, ssh would report a missing key once per host and go on with other keys. Names
@@ -331,6 +338,7 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   CheckElastic(options);
   plan.call.engine =
       options.engine != nullptr ? options.engine : &ChooseLaunchEngine(plan.call, OwnPath());
+  plan.call.engine = &plan.call.engine->VersionIn(OwnPath());
   if (plan.call.restarts && !plan.call.only_this_machine)
     plan.spares = SparesOf(hosts, plan.call.placement);
   for (const Host& host : hosts) plan.listed.push_back({host.name, host.slots});
@@ -369,7 +377,9 @@ Words ParameterFiles(const Plan& plan) {
   const std::filesystem::path prefix = std::filesystem::path(plan.call.file) / "../..";
   return {
       base::ProcessEnv("HOME").value_or("") + "/.openmpi/mca-params.conf",
+      base::ProcessEnv("HOME").value_or("") + "/.prte/mca-params.conf",
       prefix.lexically_normal() / "etc/openmpi-mca-params.conf",
+      prefix.lexically_normal() / "etc/prte-mca-params.conf",
       "/etc/openmpi/openmpi-mca-params.conf"};
 }
 
@@ -399,7 +409,9 @@ std::optional<std::string> ValueInFiles(const std::string& parameter, const Plan
 // together with a list to exclude, from any source.
 std::optional<std::string> WhatUserSets(const Plan& plan) {
   for (const std::string parameter : kParameters)
-    if (IsSetFor(parameter, plan) || ValueInFiles(parameter, plan)) return parameter;
+    if (IsSetFor(parameter, plan) || ValueInFiles(parameter, plan) ||
+        ValueInFiles(NameInOpenMpi5(parameter), plan))
+      return parameter;
   return std::nullopt;
 }
 

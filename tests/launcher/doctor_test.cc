@@ -57,9 +57,9 @@ TEST_CASE("a different or missing Open MPI stops a job") {
   CHECK(Problem(look).found == "mpirun (Open MPI) 4.1.2");
   CHECK_THAT(Problem(look).expected, Contains("4.1.4 at /usr/bin/mpirun, as here"));
   look.facts.installation.mpirun_version = "mpirun (Open MPI) 3.1";
-  CHECK(Problem(look).expected == "mpirun of Open MPI 4");
+  CHECK(Problem(look).expected == "mpirun of Open MPI 4 or 5");
   look.facts.installation.mpirun_version = "HYDRA build details:";
-  CHECK(Problem(look).expected == "mpirun of Open MPI 4");
+  CHECK(Problem(look).expected == "mpirun of Open MPI 4 or 5");
   look.facts.installation.mpirun = "";
   CHECK(Problem(look).found == "no /usr/bin/mpirun");
   look = Healthy("h2");

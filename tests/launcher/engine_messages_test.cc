@@ -5,6 +5,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "tests/support/subprocess.h"
+
 namespace dtrun::launcher {
 namespace {
 
@@ -16,10 +18,11 @@ constexpr char kEpoll[] =
 
 // The stderr of a process that starts ranks.
 struct Engine {
-  explicit Engine(bool show_idle_warnings = false)
-      : messages(
-            poller, *FindLaunchEngine("mpirun"), show_idle_warnings,
-            [this](std::string_view lines) { shown += lines; }) {}
+  explicit Engine(
+      bool show_idle_warnings = false, const LaunchEngine& mpirun = *FindLaunchEngine("mpirun"))
+      : messages(poller, mpirun, show_idle_warnings, [this](std::string_view lines) {
+          shown += lines;
+        }) {}
 
   void Write(const std::string& text) {
     REQUIRE(write(messages.writer(), text.data(), text.size()) == ssize_t(text.size()));
@@ -45,6 +48,19 @@ TEST_CASE("--verbose also shows harmless warnings") {
   Engine engine(true);
   engine.Write(std::string(kSetpgid) + "\n");
   CHECK(engine.shown == std::string(kSetpgid) + "\n");
+}
+
+TEST_CASE("messages of Open MPI 5 between lines of dashes are left out") {
+  const testing::TemporaryFolder folder;
+  folder.Write("mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 5.0.8'\n", 0755);
+  const bool verbose = GENERATE(false, true);
+  Engine engine(verbose, FindLaunchEngine("mpirun")->VersionIn(folder.path()));
+  const std::string dashes(74, '-'), message = dashes + "\nrank 1 has ended\n" + dashes + "\n";
+  engine.Write("ssh: no route\n" + message + "[h1:1] [a@0,0] ACTIVATE JOB a@1 STATE INIT\n");
+  engine.Write("Permission denied\n");
+  const std::string shown = verbose ? message : "";
+  CHECK(engine.shown == "ssh: no route\n" + shown + "Permission denied\n");
+  CHECK_THAT(engine.messages.events(), Catch::Matchers::Contains("STATE INIT"));
 }
 
 TEST_CASE("a line of mpirun is shown when it is complete or at the end of the job") {

@@ -182,6 +182,21 @@ TEST_CASE("a daemon that mpirun has told to end does not count as lost") {
   CHECK(mpirun.Explain(137, kHosts, start + lost + start + told).daemon == 1);
 }
 
+TEST_CASE("Open MPI 5 loses a daemon with code 0, but not one that ends after the job") {
+  const std::string start = "[h1:1] [prterun-h1-1@0,0] [1795910013.83] ACTIVATE ";
+  const std::string lost =
+      start + "PROC [prterun-h1-1@0,1] STATE COMMUNICATION FAILURE AT oob_tcp.c:949\n";
+  const std::string ended = start + "JOB prterun-h1-1@1 STATE NOTIFY COMPLETED AT dvm.c:671\n";
+  const std::string abort = start + "PROC [prterun-h1-1@1,1] STATE CALLED ABORT AT plm.c:515\n";
+  const testing::TemporaryFolder folder;
+  folder.Write("mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 5.0.8'\n", 0755);
+  const LaunchEngine& mpirun = FindLaunchEngine("mpirun")->VersionIn(folder.path());
+  CHECK(mpirun.Explain(0, kHosts, lost + ended).daemon == 1);
+  CHECK(mpirun.Explain(0, kHosts, lost + ended).lost_daemon == "Open MPI's daemon");
+  CHECK(mpirun.Explain(0, kHosts, ended + lost).daemon == 0);
+  CHECK(mpirun.Explain(7, kHosts, abort + lost).unexplained.culprit == 1);
+}
+
 TEST_CASE("if a signal ended mpirun then no daemon and no rank is blamed") {
   const std::string events =
       "[h1:1] [[4695,0],0] ACTIVATE PROC [[4695,0],1] STATE COMMUNICATION FAILURE AT oob.c:1086\n";

@@ -145,11 +145,34 @@ TEST_CASE(
 }
 
 TEST_CASE("only Open MPI 4 and 5 are supported") {
-  CHECK(IsSupportedMpirun("mpirun (Open MPI) 4.1.4"));
-  CHECK_FALSE(IsSupportedMpirun("mpirun (Open MPI) 5.0.8"));
-  CHECK_FALSE(IsSupportedMpirun("mpirun (Open MPI) 3.1.6"));
-  CHECK_FALSE(IsSupportedMpirun("HYDRA build details:"));
-  CHECK_FALSE(IsSupportedMpirun(""));
+  CHECK(OpenMpiOf("mpirun (Open MPI) 4.1.4") == 4);
+  CHECK(OpenMpiOf("mpirun (Open MPI) 5.0.8") == 5);
+  CHECK(OpenMpiOf("mpirun (Open MPI) 3.1.6") == 0);
+  CHECK(OpenMpiOf("mpirun (Open MPI) 40.1") == 0);
+  CHECK(OpenMpiOf("HYDRA build details:") == 0);
+  CHECK(OpenMpiOf("") == 0);
+}
+
+TEST_CASE("the mpirun of Open MPI 5 gets the names that prterun knows") {
+  EngineCall call = TwoRanks();
+  call.placement = {{"h1", 1}, {"h2", 1}};
+  call.daemon = "/opt/dtrun_daemon";
+  call.remote_folder = "0a1b";
+  call.reach = {.networks = {"10.1.0.0/16"}};
+  call.recovers = true;
+  call.exported = {"HOME"};
+  call.mpi_args = {"--prtemca", "odls_base_num_threads", "2"};
+  const std::string line = ShellLine(MpirunArgv(call, 5));
+  CAPTURE(line);
+  for (const char* words :
+       {" --prtemca prte_execute_quiet 1 ", " --prtemca prte_local_tmpdir_base /tmp/job ",
+        " --prtemca prte_launch_agent '/opt/dtrun_daemon 0a1b - prted' ",
+        " --prtemca plm_ssh_args '-x -a ", " --prtemca plm_ssh_no_tree_spawn 1 ",
+        " --prtemca prte_if_include 10.1.0.0/16 ", " --mca btl_tcp_if_include 10.1.0.0/16 ",
+        " --runtime-options recoverable ", " --map-by seq ", " -x HOME "})
+    CHECK_THAT(line, Contains(words));
+  for (const char* words : {"orte", "rsh", " -q ", "sigkill", "odls_base_num_threads 0"})
+    CHECK_THAT(line, !Contains(words));
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <string>
 
 #include "tests/multihost/rig.h"
+#include "tests/support/python.h"
 #include "tests/support/text.h"
 
 namespace {
 
 using namespace dtrun::testing;
+using Catch::Matchers::Contains;
 
 struct Engine {
   const char* name;
@@ -26,6 +28,9 @@ TEST_CASE("every launcher keeps the same promises") {
       Engine{"hydra", 18, "$suite hydra h2 'h1 h2' -H h1:2,h2:2"},
       Engine{"mpirun", 18, "$suite mpirun h2 'h1 h2' -H h1:2,h2:2"},
       Engine{
+          "mpirun of Open MPI 5", 18,
+          "PATH=$open_mpi_5:$PATH; $suite mpirun h2 'h1 h2' -H h1:2,h2:2"},
+      Engine{
           "srun", 18,
           "tests/multihost/with_slurm h1 h2 -- sbatch --wait --nodes 2 --ntasks-per-node 2 "
           "--output /run/out $suite srun h2 'h1 h2' >/run/log && cat /run/out"},
@@ -33,8 +38,13 @@ TEST_CASE("every launcher keeps the same promises") {
           "qrsh", 15,
           "tests/multihost/with_grid_engine h1:2 h2:2 -- qsub -sync y -cwd -j y -o /run/out -pe "
           "spread 4 $suite qrsh h2 'h1 h2' >/run/log && cat /run/out"});
-  const CommandResult result =
-      Run(ScriptOnHosts(std::string("suite=tests/multihost/engine_suite; ") + script));
+  std::string open_mpi_5;
+  if (Contains("Open MPI 5").match(name)) {
+    open_mpi_5 = FullFolder("mpi/open_mpi");
+    if (open_mpi_5.empty()) return;
+  }
+  const CommandResult result = Run(ScriptOnHosts(
+      "suite=tests/multihost/engine_suite; open_mpi_5=" + open_mpi_5 + "/bin; " + script));
   if (LacksSomething(result)) return;
   CAPTURE(name, result.out, result.err);
   const size_t kept = CountOf(result.out, "kept ");

@@ -5,11 +5,11 @@
 
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <string>
 
 #include "tests/multihost/rig.h"
+#include "tests/support/python.h"
 #include "tests/support/text.h"
 
 namespace {
@@ -54,12 +54,8 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 }
 
 TEST_CASE("the example of the page has the fields and types of MPIJob and of Kubernetes' pods") {
-  const auto folder = std::filesystem::canonical("tests/multihost/with_pods").parent_path();
-  const std::string python = folder / "../../build/kubernetes/bin/python";
-  if (!std::filesystem::exists(folder / "../../build/kubernetes/installed.txt")) {
-    std::puts("SKIPPED: build/kubernetes was not found; scripts/test --full installs it");
-    return;
-  }
+  const std::string folder = FullFolder("kubernetes"), python = folder + "/bin/python";
+  if (folder.empty()) return;
   const auto faults_of = [&](const std::string& job) {
     const TemporaryFolder temp;
     const CommandResult result =

@@ -11,11 +11,13 @@ namespace {
 constexpr char kPackages[] = "scripts/python.txt";
 
 // The runfile is a link into the repository.
-std::filesystem::path Folder() {
+std::filesystem::path FolderOf(const std::string& name) {
   std::error_code ignored;
   const auto scripts = std::filesystem::canonical(kPackages, ignored).parent_path();
-  return scripts.parent_path() / "build/python";
+  return scripts.parent_path() / "build" / name;
 }
+
+std::filesystem::path Folder() { return FolderOf("python"); }
 
 }  // namespace
 
@@ -26,6 +28,12 @@ bool PythonIsMissing() {
       "SKIPPED: %s lacks the Python packages of scripts/python.txt; scripts/test installs them\n",
       Folder().c_str());
   return true;
+}
+
+std::string FullFolder(const std::string& name) {
+  if (std::filesystem::exists(FolderOf(name) / "installed.txt")) return FolderOf(name);
+  std::printf("SKIPPED: build/%s was not found; scripts/test --full installs it\n", name.c_str());
+  return "";
 }
 
 CommandResult RunPython(const std::vector<std::string>& script) {

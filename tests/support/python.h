@@ -19,6 +19,10 @@ namespace dtrun::testing {
 ///     if (PythonIsMissing()) return;
 bool PythonIsMissing();
 
+/// The folder that `scripts/test --full` has installed in build/: "mpi/open_mpi". "": it is not
+/// there, as the printed line says, which counts the test as skipped.
+std::string FullFolder(const std::string& name);
+
 /// Runs a script of the runfiles: {"tests/models/formats/read_events.py", folder}.
 CommandResult RunPython(const std::vector<std::string>& script);
 

@@ -3,12 +3,12 @@
 
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tests/support/python.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -34,12 +34,6 @@ struct Mpi {
   }
 };
 
-// The folder build/mpi of the repository, which runfiles link to.
-std::filesystem::path FolderOfWheels() {
-  const auto own = std::filesystem::canonical("tests/ops/mpi/other_mpi_test.cc");
-  return own.parent_path() / "../../../build/mpi";
-}
-
 // Each line counts as one skipped test.
 void SayOnce(const std::string& line) {
   static std::set<std::string> said;
@@ -48,7 +42,6 @@ void SayOnce(const std::string& line) {
 
 // Empty words if the MPI is not installed, which the line says.
 Mpi FindInstalled(const std::string& name) {
-  const std::filesystem::path folder = FolderOfWheels() / name;
   if (name == "Debian's MPICH") {
     if (Run({.argv = {"sh", "-c", "command -v mpiexec.hydra"}}).exit_code != 0) {
       SayOnce("SKIPPED: mpiexec.hydra is not installed");
@@ -56,11 +49,8 @@ Mpi FindInstalled(const std::string& name) {
     }
     return {name, {"mpiexec.hydra"}, {"LD_PRELOAD=libmpich.so.12"}, true};
   }
-  if (!std::filesystem::exists(folder / "installed.txt")) {
-    SayOnce("SKIPPED: build/mpi/" + name + " was not found; scripts/test --full installs it");
-    return {};
-  }
-  const std::string at = std::filesystem::canonical(folder), lib = at + "/lib";
+  const std::string at = dtrun::testing::FullFolder("mpi/" + name), lib = at + "/lib";
+  if (at.empty()) return {};
   if (name == "open_mpi")
     return {
         name,
