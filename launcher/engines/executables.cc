@@ -2,6 +2,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,7 +13,10 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string_view>
+#include <vector>
 
+#include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/engines/mpirun.h"
 #include "launcher/support/host_system.h"
@@ -36,8 +40,13 @@ std::string FirstLineOf(const std::string& file, const char* argument, int strea
     posix_spawn_file_actions_addopen(&actions, other, "/dev/null", O_WRONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, ends[1], stream);
   char* const argv[] = {const_cast<char*>(file.c_str()), const_cast<char*>(argument), nullptr};
+  std::string home = "HOME=" + HomeFolder();
+  std::vector<char*> variables = {home.data()};
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (!std::string_view(*variable).starts_with("HOME=")) variables.push_back(*variable);
+  variables.push_back(nullptr);
   pid_t child = -1;
-  const int error = posix_spawn(&child, file.c_str(), &actions, nullptr, argv, environ);
+  const int error = posix_spawn(&child, file.c_str(), &actions, nullptr, argv, variables.data());
   const bool started = error == 0;
   posix_spawn_file_actions_destroy(&actions);
   if (error == EAGAIN || error == ENOMEM)
@@ -58,6 +67,12 @@ std::filesystem::path OwnFolder() {
 }
 
 }  // namespace
+
+std::string HomeFolder() {
+  if (const auto home = base::ProcessEnv("HOME"); home && !home->empty()) return *home;
+  const passwd* user = getpwuid(geteuid());
+  return user == nullptr ? "/" : user->pw_dir;
+}
 
 std::string FindMpirun(const std::string& path) {
   const std::optional<std::string> mpirun = SearchPath("mpirun", path);

@@ -7,6 +7,9 @@
 
 namespace dtrun::launcher {
 
+/// $HOME, or without it the home folder of this user: Open MPI 5 does not run without.
+std::string HomeFolder();
+
 /// The mpirun in `path` ($PATH), of a supported Open MPI. Throws LaunchError kUnavailable that says
 /// what to install or which version was found.
 std::string FindMpirun(const std::string& path);

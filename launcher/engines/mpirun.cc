@@ -69,6 +69,8 @@ class Mpirun final : public LaunchEngine {
     return access(daemon.c_str(), X_OK) == 0 ? daemon : "";
   }
   void Prepare(const EngineCall& call, Variables& environment) const override {
+    if (open_mpi_ == 5 && ValueOf(environment, "HOME").empty())
+      Set(environment, "HOME", HomeFolder());
     // dtrun reports a crash itself. The stack trace of mpirun does not explain the job's failure.
     if (call.quiet && !Has(environment, kCrashTrace)) Set(environment, kCrashTrace, "");
     // The loader splits LD_PRELOAD at blanks and colons.

@@ -54,7 +54,8 @@ Mpi FindInstalled(const std::string& name) {
   if (name == "open_mpi")
     return {
         name,
-        {"env", "OPAL_PREFIX=" + at, at + "/bin/mpirun", "--allow-run-as-root", "--oversubscribe"},
+        {"env", "HOME=" + at, "OPAL_PREFIX=" + at, at + "/bin/mpirun", "--allow-run-as-root",
+         "--oversubscribe"},
         {"LD_LIBRARY_PATH=" + lib},
         false};
   return {
