@@ -1,5 +1,7 @@
 """A test of scripts: NAME.sh, or several `stories`, which tell stories (stories.sh) about a copy of //scripts."""
 
+load("@rules_cc//cc:defs.bzl", "weighed")
+
 def story_test(name, stories = None, size = "medium", data = [], tags = []):
     native.sh_test(
         name = name,
@@ -10,5 +12,5 @@ def story_test(name, stories = None, size = "medium", data = [], tags = []):
             "//scripts",
             "//tests/scripts:stories.sh",
         ],
-        tags = tags,
+        tags = weighed(tags),
     )

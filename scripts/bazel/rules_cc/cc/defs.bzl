@@ -82,8 +82,13 @@ def _program(rule, name, srcs, deps, testonly, kwargs):
 def cc_binary(name, srcs = [], deps = [], testonly = None, **kwargs):
     _program(native.cc_binary, name, srcs, deps, testonly, kwargs)
 
-def cc_test(name, srcs = [], deps = [], testonly = True, **kwargs):
-    _program(native.cc_test, name, srcs, deps, testonly, kwargs)
+def weighed(tags):
+    """The tags of a test with its share of the CPUs, which scripts/test counts in halves. "waits": for processes, most of the time."""
+    has_weight = [tag for tag in tags if tag == "waits" or tag.startswith("cpu:")]
+    return tags + ([] if has_weight else ["cpu:2"])
+
+def cc_test(name, srcs = [], deps = [], testonly = True, tags = [], **kwargs):
+    _program(native.cc_test, name, srcs, deps, testonly, dict(kwargs, tags = weighed(tags)))
 
 cc_import = native.cc_import
 cc_proto_library = native.cc_proto_library
