@@ -1,6 +1,7 @@
 """dtrun.torch beside torch.distributed with gloo, in the same processes and in turn: dtrun -np 2 python bench/python_perf.py
 
-Prints medians, and the ratio of gloo's time to dtrun's: of small all-reduces, and of training steps with DistributedDataParallel.
+Prints medians of calls, and the ratio of gloo's time to dtrun's: of small all-reduces, and of training steps with
+DistributedDataParallel. The first calls after the other library has worked find cold caches, and are also printed by themselves.
 """
 import argparse
 import os
@@ -21,35 +22,36 @@ def join_gloo():
 
 
 def in_turn(first, second, blocks, repeats):
-    """The median seconds of a call of each, over blocks that alternate."""
+    """For each: the median seconds of a call, and of the first calls of the blocks, which alternate."""
     seconds = ([], [])
     for _ in range(blocks):
         for function, times in zip((first, second), seconds):
             hvd.barrier()
-            begin = time.perf_counter()
             for _ in range(repeats):
+                begin = time.perf_counter()
                 function()
-            times.append((time.perf_counter() - begin) / repeats)
-    return [statistics.median(times) for times in seconds]
+                times.append(time.perf_counter() - begin)
+    return [statistics.median(times[start::step]) for times in seconds for start, step in ((0, 1), (0, repeats))]
 
 
-def show(what, ours, theirs, unit, factor):
-    slowest = hvd.allreduce(torch.tensor([ours, theirs], dtype=torch.float64), op=hvd.Max).tolist()
+def show(what, calls, unit, factor):
+    ours, our_first, theirs, their_first = hvd.allreduce(torch.tensor(calls, dtype=torch.float64), op=hvd.Max).tolist()
     if hvd.rank() == 0:
-        print(f"{what}: dtrun {slowest[0] * factor:.1f} {unit}, gloo {slowest[1] * factor:.1f} {unit}, {slowest[1] / slowest[0]:.2f}")
+        print(f"{what}: dtrun {ours * factor:.1f} {unit}, gloo {theirs * factor:.1f} {unit}, {theirs / ours:.2f}; after the other: "
+              f"dtrun {our_first * factor:.1f} {unit}, gloo {their_first * factor:.1f} {unit}")
 
 
 def small_tensors(blocks):
     x = torch.ones(1)
-    show("all-reduce of 4 bytes by name", *in_turn(lambda: hvd.allreduce_(x, name="x", op=hvd.Sum), lambda: dist.all_reduce(x),
-                                                   blocks, 500), "us", 1e6)
+    show("all-reduce of 4 bytes by name", in_turn(lambda: hvd.allreduce_(x, name="x", op=hvd.Sum), lambda: dist.all_reduce(x),
+                                                  blocks, 500), "us", 1e6)
     tensors = [torch.ones(256) for _ in range(1000)]
 
     def each():
         for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
             work.wait()
 
-    show("1,000 tensors of 1 KiB", *in_turn(lambda: hvd.grouped_allreduce_(tensors, name="group", op=hvd.Sum), each, blocks, 5),
+    show("1,000 tensors of 1 KiB", in_turn(lambda: hvd.grouped_allreduce_(tensors, name="group", op=hvd.Sum), each, blocks, 10),
          "us", 1e6)
 
 
@@ -87,7 +89,7 @@ def training(blocks, steps):
 
     ours, theirs = prepare(True), prepare(False)
     ours(), theirs()
-    show("a training step of a transformer of 10 million parameters", *in_turn(ours, theirs, blocks, steps), "ms", 1e3)
+    show("a training step of a transformer of 10 million parameters", in_turn(ours, theirs, blocks, steps), "ms", 1e3)
 
 
 def main():
