@@ -49,6 +49,12 @@ bool IsOfOpenMpi(std::string_view program) {
   return false;
 }
 
+// Whether this program has the runtime of Open MPI 4 or 5. The mpirun of Open MPI 5 has not: it
+// becomes prterun, which then loads this library anew.
+bool HasRuntime() {
+  return dlsym(RTLD_DEFAULT, "orte_init") != nullptr || dlsym(RTLD_DEFAULT, "prte_init") != nullptr;
+}
+
 // Removes this library, the first entry of LD_PRELOAD.
 void ForgetPreload() {
   const char* preload = std::getenv("LD_PRELOAD");
@@ -65,7 +71,7 @@ in_addr_t only_address = 0;                     // 0: several addresses
 
 __attribute__((constructor)) void Prepare() {
   const char* list = std::getenv("DTRUN_LISTEN_IN");
-  if (list == nullptr || !IsOfOpenMpi(program_invocation_short_name)) return;
+  if (list == nullptr || !IsOfOpenMpi(program_invocation_short_name) || !HasRuntime()) return;
   auto wanted = dtrun::base::ParseAddressBlocks(list);
   const std::vector<in_addr_t> own = AddressesIn(wanted);
   if (!own.empty()) networks = new auto(std::move(wanted));

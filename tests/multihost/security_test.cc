@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/multihost/rig.h"
+#include "tests/support/python.h"
 
 namespace {
 
@@ -70,9 +71,10 @@ const std::string kListeners =
 
 // Runs a long job of a dtrun program, and meanwhile `look` on each of `hosts`.
 CommandResult WhileRanksCompute(
-    const std::string& options, const std::string& hosts, const std::string& look) {
+    const std::string& options, const std::string& hosts, const std::string& look,
+    const std::string& before = "") {
   return Run(ScriptOnHosts(
-      "launcher/dtrun --tag none " + options +
+      before + "launcher/dtrun --tag none " + options +
           " tests/ranks/summing 2000 >$TMPDIR/out & "
           "until [ \"$(wc -l <$TMPDIR/out)\" -ge 2 ]; do sleep 0.1; done; sleep 0.5; for h in " +
           hosts + "; do ssh $h bash -s <<'LOOK'\n" + look + "\nLOOK\ndone; kill $!; wait $!; true",
@@ -108,6 +110,19 @@ TEST_CASE("a job on three hosts listens only in its own network") {
   CHECK(
       result.out == "mpirun 127.0.0.1;mpirun own;" + ranks + "orted 127.0.0.1;orted own;" + ranks +
                         "orted 127.0.0.1;orted own;" + ranks);
+}
+
+TEST_CASE("prterun and prted of Open MPI 5 listen only on loopback and in the job's network") {
+  if (Skipped()) return;
+  const std::string open_mpi = FullFolder("mpi/open_mpi");
+  if (open_mpi.empty()) return;
+  const CommandResult result = WhileRanksCompute(
+      "-H h1:1,h2:1,h3:1", "h1 h3", kListeners, "PATH=" + open_mpi + "/bin:$PATH; ");
+  CAPTURE(result.err);
+  const std::string ranks = "summing 0.0.0.0;summing [::];summing own;\n";
+  CHECK(
+      result.out ==
+      "prterun 127.0.0.1;prterun own;" + ranks + "prted 127.0.0.1;prted own;" + ranks);
 }
 
 TEST_CASE("a job listens only in the network of --network-interfaces") {
