@@ -535,7 +535,7 @@ class Job {
     return {0, "", -1, true};
   }
 
-  // Open MPI 5 ends with code 0 after it has lost a daemon.
+  // An engine may end with code 0 although it has lost a daemon.
   bool HasLostDaemon() const {
     const bool survives = plan_.call.restarts || plan_.call.recovers;
     return !survives && plan_.call.engine->Explain(0, plan_.call.placement, events_).daemon > 0;
