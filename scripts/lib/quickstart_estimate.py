@@ -9,14 +9,15 @@ import json
 import statistics
 
 # --- the build ------------------------------------------------------------------------------------
-# All in units of MEASURED_FILE of quickstart_measure.sh (launcher/plan/job_plan.cc), compiled on all cores at once. Found on 2 cores
-# of an AMD EPYC (Zen 5), GCC 12: what the quickstart runs took 146 s from nothing, without CUDA, where the unit takes 3.1 s.
+# All in units of MEASURED_FILE of quickstart_measure.sh (runtime/reducer/bucketed_reducer.cc), compiled on all cores at once. Found
+# on 2 cores of an Intel Xeon (Sapphire Rapids), GCC 12: what the quickstart runs took 146 s from nothing, without CUDA, where the
+# unit takes 1.75 s.
 
-UNITS_PER_SOURCE_FILE = 0.34  # in groups, with the linking; a part of the files is not compiled
-UNITS_OF_START = 2  # Bazel's start and analysis: one core, however many there are
-UNITS_OF_LONGEST = 6  # the last file to wait for, and the linking after it
-UNITS_OF_CUDA = 30  # nvcc, all kernels
-UNITS_OF_LONGEST_CUDA = 17  # nvcc, ops/cuda/collectives.cu
+UNITS_PER_SOURCE_FILE = 0.61  # in groups, with the linking; a part of the files is not compiled
+UNITS_OF_START = 4  # Bazel's start and analysis: one core, however many there are
+UNITS_OF_LONGEST = 11  # the last file to wait for, and the linking after it
+UNITS_OF_CUDA = 55  # nvcc, all kernels
+UNITS_OF_LONGEST_CUDA = 31  # nvcc, ops/cuda/collectives.cu
 
 
 def build_seconds(unit_s, cores, source_files, cuda=False):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# CONTRIBUTING.md and docs/internals/architecture.md name only existing files, folders, links, labels and scripts.
+# CONTRIBUTING.md and docs/internals/architecture.md name only existing files, folders, links, labels and scripts. What scripts
+# expect of source files is so.
 source tests/scripts/stories.sh
 
 # The pages name files of the whole repository, so the tests look in the repository and not in the runfiles.
@@ -98,10 +99,21 @@ every_command_is_known() {
   expect_equal "$unknown" ""
 }
 
+# The quickstart compiles it to say how long the build takes, before it installs packages.
+measured_before_packages() {
+  local headers packages
+  # shellcheck source=/dev/null
+  headers=$(cd "$real" && source scripts/lib/quickstart_measure.sh && g++ -std=c++20 -I. -Iinclude -M "$measured_file")
+  headers=$(grep -oE '/usr/[^ ]+' <<<"$headers" | xargs realpath)
+  packages=$(xargs dpkg -S <<<"$headers" | cut -d: -f1 | sort -u | paste -sd ' ')
+  [[ "$packages " =~ ^((libc6|libgcc-[0-9]+|libstdc\+\+-[0-9]+|linux-libc)-dev )+$ ]] || unmet "the compiler's own packages, got $packages"
+}
+
 story "every file and folder that the pages name exists" paths_exist
 story "every link of the pages leads to an existing file" links_lead_somewhere
 story "the index lists every page, and the README has at most 100 lines" pages_are_found
 story "every label that the pages name is in a BUILD file" labels_exist
 story "every recipe ends with the test that covers it" recipes_are_tested
 story "every block of commands calls bazel or a script" every_command_is_known
+story "the file with which the quickstart measures the compiler needs no other package" measured_before_packages
 end_of_stories

@@ -6,22 +6,22 @@ source tests/scripts/stories.sh
 estimate() { run python3 "$tree/scripts/lib/quickstart_estimate.py" "$@"; }
 
 build_time() {
-  # Each of 436 files takes 0.34 units of 6 s, on 2 cores. Bazel's start takes 2 units: (2 + 148 / 2) * 6 s = 457 s.
+  # Each of 436 files takes 0.61 units of 6 s, on 2 cores. Bazel's start takes 4 units: (4 + 266 / 2) * 6 s = 822 s.
   estimate build --unit-s 6 --cores 2 --source-files 436
-  expect_equal "$output" $'450\nbuilding takes about 7 min 30 s on these 2 cores, measured: one file in 6.0 s'
+  expect_equal "$output" $'810\nbuilding takes about 13 min 30 s on these 2 cores, measured: one file in 6.0 s'
   estimate build --unit-s 6 --cores 1 --source-files 436 --partly
-  expect_output "building takes at most about 15 min on this one core (a part of it is built already)"
-  # (2 + (148 + 30) / 2) * 6 s
+  expect_output "building takes at most about 27 min on this one core (a part of it is built already)"
+  # (4 + (266 + 55) / 2) * 6 s
   estimate build --unit-s 6 --cores 2 --source-files 436 --cuda
-  expect_output "about 9 min on"
+  expect_output "about 16 min 30 s on"
 }
 story "the build estimate is the time of one file times the number of files over the cores" build_time
 
 many_cores() {
   estimate build --unit-s 2 --cores 1000 --source-files 436
-  expect_equal "${output%%$'\n'*}" 15 # (2 + 6) * 2 s
+  expect_equal "${output%%$'\n'*}" 30 # (4 + 11) * 2 s
   estimate build --unit-s 2 --cores 1000 --source-files 436 --cuda
-  expect_equal "${output%%$'\n'*}" 40 # (2 + 17) * 2 s, rounded to a multiple of 5 s
+  expect_equal "${output%%$'\n'*}" 70 # (4 + 31) * 2 s
 }
 story "with many cores, the longest file decides the build estimate" many_cores
 
@@ -82,8 +82,8 @@ quick_clone() {
   tool g++ <<<'echo "$*" >>../compiled'
   tool nproc <<<'echo 2'
   export DTRUN_CUDA=0
-  mkdir -p base gpu launcher/plan models ops runtime include/dtrun/detail
-  touch {base,launcher,models}/one.cc launcher/plan/job_plan.cc include/dtrun/dtrun.h include/dtrun/detail/part.h
+  mkdir -p base gpu launcher models ops runtime/reducer include/dtrun/detail
+  touch {base,launcher,models}/one.cc runtime/reducer/bucketed_reducer.cc include/dtrun/dtrun.h include/dtrun/detail/part.h
   echo 'inline constexpr char kVersion[] = "1.2.3";' >base/version.h
   local target
   source scripts/lib/common.sh
@@ -129,7 +129,7 @@ whole_quickstart() {
   expect_output "median of three times 5 steps of 256 images"
   expect_output "efficiency 100.0%"
   expect_equal "$(grep -c -e '--steps-per-epoch 5 --batch-size 256' ../calls)" 2 # of 3,000 images, 1 and 2 ranks
-  expect_equal "$(grep -c -e '-c launcher/plan/job_plan.cc' ../compiled)" 2
+  expect_equal "$(grep -c -e '-c runtime/reducer/bucketed_reducer.cc' ../compiled)" 2
 }
 story "the final report lists announced and measured times side by side" whole_quickstart
 
@@ -197,7 +197,7 @@ broken_compiler() {
   tool g++ <<<'echo no memory >&2; exit 1'
   run scripts/quickstart --data-dir ../data
   expect_status 0
-  expect_output "how long building takes is unknown: launcher/plan/job_plan.cc did not compile (build/log/quickstart/compiler.log)"
+  expect_output "how long building takes is unknown: runtime/reducer/bucketed_reducer.cc did not compile (build/log/quickstart/compiler.log)"
   expect_output "  build                    took"
 }
 story "a failing estimate does not stop the quickstart" broken_compiler
