@@ -31,10 +31,12 @@ namespace dtrun::base {
 // ---- Epochs -------------------------------------------------------------------------------------
 
 struct EpochFile::Content {
-  static constexpr size_t kMostText = 255, kMostVariables = 65'535;
+  static constexpr size_t kMostText = 255, kMostLost = 64, kMostVariables = 65'535;
 
   std::atomic<uint32_t> epoch;
   char why[2][kMostText + 1];
+  uint32_t lost_count[2];
+  int32_t lost[2][kMostLost];
   char variables[2][kMostVariables + 1];
 };
 
@@ -72,7 +74,7 @@ std::unique_ptr<EpochFile> EpochFile::Open(const std::string& path) {
 
 EpochFile::~EpochFile() { ::munmap(content_, sizeof(Content)); }
 
-void EpochFile::Publish(uint32_t epoch, const std::string& why, const std::string& variables) {
+void EpochFile::Publish(uint32_t epoch, const EpochCause& why, const std::string& variables) {
   if (variables.size() > Content::kMostVariables)
     throw Error(
         ErrorCode::kInvalidArgument, Text(
@@ -83,7 +85,10 @@ void EpochFile::Publish(uint32_t epoch, const std::string& why, const std::strin
     std::memcpy(place, text.data(), length);
     place[length] = '\0';
   };
-  put(content_->why[epoch % 2], why, Content::kMostText);
+  put(content_->why[epoch % 2], why.text, Content::kMostText);
+  const size_t lost = std::min(why.lost.size(), Content::kMostLost);
+  std::copy_n(why.lost.begin(), lost, content_->lost[epoch % 2]);
+  content_->lost_count[epoch % 2] = static_cast<uint32_t>(lost);
   put(content_->variables[epoch % 2], variables, Content::kMostVariables);
   content_->epoch.store(epoch, std::memory_order_release);
   Wake();
@@ -95,9 +100,11 @@ void EpochFile::Wake() const {
 
 uint32_t EpochFile::epoch() const { return content_->epoch.load(std::memory_order_acquire); }
 
-std::string EpochFile::WhyEpoch(uint32_t epoch) const {
-  const char* const place = content_->why[epoch % 2];
-  return {place, ::strnlen(place, Content::kMostText)};
+EpochCause EpochFile::WhyEpoch(uint32_t epoch) const {
+  const char* const text = content_->why[epoch % 2];
+  const int32_t* const lost = content_->lost[epoch % 2];
+  const size_t count = std::min<size_t>(content_->lost_count[epoch % 2], Content::kMostLost);
+  return {std::string(text, ::strnlen(text, Content::kMostText)), {lost, lost + count}};
 }
 
 std::string EpochFile::VariablesOf(uint32_t epoch) const {

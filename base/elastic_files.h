@@ -8,8 +8,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace dtrun::base {
+
+/// Why an epoch has begun.
+struct EpochCause {
+  std::string text;       ///< "rank 1 on h1 was killed by SIGKILL"; "": there is no reason
+  std::vector<int> lost;  ///< the ranks that were lost, by launch number
+};
 
 /// The file through which the launcher tells the ranks of a host that the job continues in a new
 /// epoch: some ranks were lost, and all ranks meet again. The ranks map the file, so they see a new
@@ -24,16 +31,16 @@ class EpochFile {
   EpochFile(const EpochFile&) = delete;
   EpochFile& operator=(const EpochFile&) = delete;
 
-  /// Begins epoch `epoch`, which is higher than the one before. `why` names the lost ranks; at most
-  /// 255 bytes are kept. `variables` replace variables of the launch, one NAME=value per line, in
-  /// at most 65,535 bytes. Only the process that has made the file calls it, from one thread.
-  /// Throws Error kInvalidArgument for longer variables.
-  void Publish(uint32_t epoch, const std::string& why, const std::string& variables = "");
+  /// Begins epoch `epoch`, which is higher than the one before. Of `why`, at most 255 bytes and 64
+  /// ranks are kept. `variables` replace variables of the launch, one NAME=value per line, in at
+  /// most 65,535 bytes. Only the process that has made the file calls it, from one thread. Throws
+  /// Error kInvalidArgument for longer variables.
+  void Publish(uint32_t epoch, const EpochCause& why, const std::string& variables = "");
 
   /// The current epoch, from 0.
   uint32_t epoch() const;
-  /// Why epoch `epoch` has begun. Valid for the current epoch and the one before; "" for epoch 0.
-  std::string WhyEpoch(uint32_t epoch) const;
+  /// Why epoch `epoch` has begun. Valid for the current epoch and the one before.
+  EpochCause WhyEpoch(uint32_t epoch) const;
   /// The variables of epoch `epoch`. Valid like WhyEpoch.
   std::string VariablesOf(uint32_t epoch) const;
   /// Waits until the epoch is higher than `seen`. Returns false if `longest` passes first, or if

@@ -205,7 +205,7 @@ class Agent {
       if (frame.type == FrameType::kEpoch && epochs_) {
         const uint32_t epoch = body.at("epoch");
         if (epoch > 0) quick_until_ = std::chrono::steady_clock::now() + kQuickLooks;
-        epochs_->Publish(epoch, body.at("why"), body.at("variables"));
+        epochs_->Publish(epoch, {body.at("why"), body.at("lost")}, body.at("variables"));
       }
       if (frame.type == FrameType::kRestart && !ending_) Restart(frame.rank, body);
       if (frame.type == FrameType::kFault)

@@ -52,7 +52,7 @@ void ElasticRanks::Begin() {
   const Membership::Layout layout = places.LayoutOf(places.members());
   launch_ = LaunchOf(layout);
   variables_ = VariablesOf(launch_, layout.first_host);
-  if (!plan_.call.engine->starts_again()) agents_.BeginEpoch(0, "", base::Join(variables_, "\n"));
+  if (!plan_.call.engine->starts_again()) agents_.BeginEpoch(0, {}, base::Join(variables_, "\n"));
 }
 
 // ---- Hosts --------------------------------------------------------------------------------------

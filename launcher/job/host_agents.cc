@@ -473,8 +473,9 @@ std::string HostAgents::ForgetLostHost(bool also_ended) {
 
 void HostAgents::TellEnded(int rank) { Send(*hosts_.front(), {FrameType::kRankEnded, rank}); }
 
-void HostAgents::BeginEpoch(int epoch, const std::string& why, const std::string& variables) {
-  const json body = {{"epoch", epoch}, {"why", why}, {"variables", variables}};
+void HostAgents::BeginEpoch(int epoch, const base::EpochCause& why, const std::string& variables) {
+  const json body = {
+      {"epoch", epoch}, {"why", why.text}, {"lost", why.lost}, {"variables", variables}};
   epoch_ = JsonText(body);
   for (const auto& host : hosts_)
     if (host->ready && !host->gone) Send(*host, {FrameType::kEpoch, -1, epoch_});

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/elastic_files.h"
 #include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/trace_json.h"
@@ -108,9 +109,9 @@ class HostAgents {
   /// stopped them.
   void ContinueStopped();
 
-  /// Tells all hosts that the job continues in epoch `epoch`; `why` names the lost ranks, and
-  /// `variables` (EpochFile) replace those of the launch.
-  void BeginEpoch(int epoch, const std::string& why, const std::string& variables);
+  /// Tells all hosts that the job continues in epoch `epoch`. `variables` (EpochFile) replace those
+  /// of the launch.
+  void BeginEpoch(int epoch, const base::EpochCause& why, const std::string& variables);
   /// How the wrapper of a rank is started on a host that has not started it before.
   struct RankCommand {
     std::vector<std::string> words, variables;  ///< the variables as NAME=value

@@ -384,7 +384,7 @@ void Recovery::Leave(const std::set<int>& leavers) {
 void Recovery::Begin(const std::string& why, Orders& orders) {
   for (const int member : places_.members()) places_.Settle(member);
   losses_.back().epoch = ++epoch_;
-  orders.epoch = Epoch{epoch_, why, is_paused()};
+  orders.epoch = Epoch{epoch_, {why, losses_.back().ranks}, is_paused()};
 }
 
 void Recovery::Lose(const std::vector<ExitRecord>& lost, int64_t now_ns, Orders& orders) {

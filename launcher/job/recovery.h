@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/elastic_files.h"
 #include "base/launch_env.h"
 #include "launcher/job/elastic_hosts.h"
 #include "launcher/protocol/exit_record.h"
@@ -37,7 +38,7 @@ class Recovery {
 
   struct Epoch {
     int number;
-    std::string why;
+    base::EpochCause why;
     bool paused = false;  ///< no process is a rank until the next epoch
   };
   /// The next actions of the caller, in this order.

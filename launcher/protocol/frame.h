@@ -30,7 +30,7 @@ enum class FrameType : uint8_t {
   kPeers = 9,        ///< the address of each host; "" for its own or if not known
   kRankEnded = 10,   ///< to host 0: a rank on any host has ended (EndedNote)
   kTerminate = 11,   ///< SIGTERM to the ranks; also to a wrapper, which then outlives its program
-  kEpoch = 12,       ///< {"epoch", "why", "variables"}: ranks were lost; all meet again (EpochFile)
+  kEpoch = 12,       ///< {"epoch", "why", "lost", "variables"}: all meet again (EpochFile)
   kRestart = 13,  ///< {"words", "variables", "folder", "place"}: start the rank's wrapper, again or
                   ///< for the first time; "place" changes variables of the earlier start. Without
                   ///< words, the engine starts the wrapper: make room for it

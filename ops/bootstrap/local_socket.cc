@@ -35,8 +35,6 @@ std::optional<pid_t> TrustedPeer(int socket) {
 
 namespace {
 
-using WhyToAbandon = const std::function<std::string()>;
-
 // Of this thread. A thread_local variable would show in the library's dynamic symbols.
 pthread_key_t KeyOfScope() {
   static const pthread_key_t key = [] {
@@ -47,14 +45,13 @@ pthread_key_t KeyOfScope() {
   return key;
 }
 
-WhyToAbandon* InnermostScope() {
-  return static_cast<WhyToAbandon*>(::pthread_getspecific(KeyOfScope()));
+const AbandonScope::Why* InnermostScope() {
+  return static_cast<const AbandonScope::Why*>(::pthread_getspecific(KeyOfScope()));
 }
 
 }  // namespace
 
-AbandonScope::AbandonScope(std::function<std::string()> why)
-    : why_(std::move(why)), outer_(InnermostScope()) {
+AbandonScope::AbandonScope(Why why) : why_(std::move(why)), outer_(InnermostScope()) {
   ::pthread_setspecific(KeyOfScope(), &why_);
 }
 
@@ -62,9 +59,9 @@ AbandonScope::~AbandonScope() { ::pthread_setspecific(KeyOfScope(), outer_); }
 
 int MostOfWait(Deadline deadline) {
   constexpr int64_t kBetweenLooks = 20, kLongest = 1'000'000;
-  WhyToAbandon* const scope = InnermostScope();
+  const AbandonScope::Why* const scope = InnermostScope();
   if (scope != nullptr)
-    if (const std::string why = (*scope)(); !why.empty()) throw Error(ErrorCode::kPeerLost, why);
+    if (const std::optional<Error> why = (*scope)()) throw *why;
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   const int64_t most = scope != nullptr ? kBetweenLooks : kLongest;

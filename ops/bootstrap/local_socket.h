@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "dtrun/error.h"
+
 namespace dtrun::ops {
 
 // Unix sockets with names in the abstract namespace. Such a name disappears with the process that
@@ -33,18 +35,20 @@ class LocalAddress {
 /// The process id of the other end, if that process belongs to this user. Otherwise nullopt.
 std::optional<pid_t> TrustedPeer(int socket);
 
-/// While it lives, waits of this thread during Init end with Error kPeerLost as soon as `why`
-/// returns a text, which becomes the error's text. `why` is called often.
+/// While it lives, waits of this thread during Init end with the error that `why` returns, as soon
+/// as it returns one. `why` is called often.
 class AbandonScope {
  public:
-  explicit AbandonScope(std::function<std::string()> why);
+  using Why = std::function<std::optional<Error>()>;
+
+  explicit AbandonScope(Why why);
   ~AbandonScope();
   AbandonScope(const AbandonScope&) = delete;
   AbandonScope& operator=(const AbandonScope&) = delete;
 
  private:
-  std::function<std::string()> why_;
-  const std::function<std::string()>* outer_;
+  Why why_;
+  const Why* outer_;
 };
 
 /// The milliseconds for which a wait during Init may sleep before it calls this function again. 0:

@@ -171,7 +171,7 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
   entry->since = now;
   RecordStart(*entry);
   if (lost_all_) {
-    Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kPeerLost, *lost_all_)));
+    Fail(*entry, LostAllError(*entry->operation));
   } else if (const Lost* lost = LostOf(*entry->operation)) {
     Fail(*entry, std::make_exception_ptr(LostError(*lost, *entry->operation)));
   } else {
@@ -507,23 +507,28 @@ void Engine::Lose(Entry& entry, const Error& error) {
   if (first && options_.on_give_up) options_.on_give_up(error.what());
 }
 
-void Engine::LosePeers(const std::string& error) {
+void Engine::LosePeers(const Error& error) {
   std::lock_guard lock(mutex_);
   if (lost_all_) return;
   lost_all_ = error;
   const bool first = !gave_up_.exchange(true);
   for (const auto& entry : active_) {
     if (entry->done.load(std::memory_order_relaxed)) continue;
-    Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kPeerLost, error)));
+    Fail(*entry, LostAllError(*entry->operation));
     Abandon(*entry);
   }
-  if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error);
+  if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error.what());
   doorbell().Ring();
 }
 
-std::string Engine::WhyPeersAreLost() {
+std::optional<Error> Engine::WhyPeersAreLost() {
   std::lock_guard lock(mutex_);
-  return lost_all_.value_or("");
+  return lost_all_;
+}
+
+std::exception_ptr Engine::LostAllError(const Operation& operation) const {
+  return std::make_exception_ptr(
+      Error(lost_all_->code(), lost_all_->what(), lost_all_->ranks(), KindOf(operation)));
 }
 
 void Engine::Abandon(Entry& entry) {

@@ -207,11 +207,11 @@ class Engine {
   void AddDriver(std::shared_ptr<Driver> driver);
   void RemoveDriver(const Driver& driver);
 
-  /// Ends all operations, also later ones, with kPeerLost and this error: the job has lost ranks.
-  /// Does nothing if it was called before.
-  void LosePeers(const std::string& error);
-  /// That error; "": LosePeers was not called.
-  std::string WhyPeersAreLost();
+  /// Ends all operations, also later ones, with this error: the job has lost ranks. Does nothing if
+  /// it was called before.
+  void LosePeers(const Error& error);
+  /// That error; nullopt: LosePeers was not called.
+  std::optional<Error> WhyPeersAreLost();
 
   /// How ranks tell each other that they start no more operations. The functions are called under
   /// the engine's lock.
@@ -300,6 +300,7 @@ class Engine {
   void Abandon(Entry& entry);
   const Lost* LostOf(const Operation& operation) const;
   static Error LostError(const Lost& lost, const Operation& operation);
+  std::exception_ptr LostAllError(const Operation& operation) const;
 
   void RecordStart(Entry& entry);
   void RecordMoving(Entry& entry);
@@ -316,11 +317,11 @@ class Engine {
   std::vector<std::shared_ptr<Entry>> active_;    // guarded by mutex_, in the order of their start
   base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: no operation can be late before
   uint32_t turns_ = 0;                                   // guarded
-  Entry* advancing_ = nullptr;           // guarded: the entry whose Advance is running
-  std::vector<Lost> lost_;               // guarded
-  std::optional<std::string> lost_all_;  // guarded: the error of all communicators
-  Farewell farewell_;                    // guarded
-  std::vector<int> leavers_;             // guarded
+  Entry* advancing_ = nullptr;     // guarded: the entry whose Advance is running
+  std::vector<Lost> lost_;         // guarded
+  std::optional<Error> lost_all_;  // guarded: the error of all communicators
+  Farewell farewell_;              // guarded
+  std::vector<int> leavers_;       // guarded
   std::vector<std::unique_ptr<Operation>> abandoned_;  // guarded: of lost communicators
   std::atomic<bool> gave_up_{false};
   std::atomic<bool> polling_{false};     // some active operation needs polling

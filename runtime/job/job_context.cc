@@ -391,8 +391,7 @@ void Context::Shutdown() {
   shut_down_ = true;
   // A shutdown collective would wait again for the lost or stalled rank. MPI_Finalize would wait
   // for it without end.
-  if (epoch_ != nullptr && epoch_->AwaitEnd(std::chrono::milliseconds(0)))
-    throw Error(ErrorCode::kPeerLost, epoch_->WhyOver());
+  if (epoch_ != nullptr && epoch_->AwaitEnd(std::chrono::milliseconds(0))) throw *epoch_->WhyOver();
   if (engine_->gave_up()) return;
   std::exception_ptr lost_timeline;  // the timeline's error, thrown after the rest of the shutdown
   try {

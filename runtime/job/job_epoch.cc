@@ -32,9 +32,11 @@ JobEpoch::~JobEpoch() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::string JobEpoch::WhyOver() const {
+std::optional<Error> JobEpoch::WhyOver() const {
   const uint32_t now = file_->epoch();
-  return now == number_ ? "" : file_->WhyEpoch(now);
+  if (now == number_) return std::nullopt;
+  const base::EpochCause why = file_->WhyEpoch(now);
+  return Error(ErrorCode::kPeerLost, why.text, why.lost);
 }
 
 base::GetEnv JobEpoch::Environment(const base::GetEnv& get) const {
@@ -53,7 +55,7 @@ bool JobEpoch::AwaitEnd(milliseconds longest) const { return file_->AwaitAfter(n
 void JobEpoch::Watch(ops::Engine& engine) {
   thread_ = std::thread([this, &engine] {
     while (!stop_)
-      if (file_->AwaitAfter(number_, kBetweenLooks, &stop_)) return engine.LosePeers(WhyOver());
+      if (file_->AwaitAfter(number_, kBetweenLooks, &stop_)) return engine.LosePeers(*WhyOver());
   });
 }
 

@@ -28,8 +28,8 @@ class JobEpoch {
   JobEpoch& operator=(const JobEpoch&) = delete;
 
   uint32_t number() const { return number_; }
-  /// Why the epoch is over: "rank 1 on h1 was killed by SIGKILL". "": it is not.
-  std::string WhyOver() const;
+  /// The error of operations if the epoch is over: kPeerLost, with the lost ranks.
+  std::optional<Error> WhyOver() const;
   /// `get` with the variables that this epoch has replaced: hosts, and the address of the first
   /// one.
   base::GetEnv Environment(const base::GetEnv& get) const;

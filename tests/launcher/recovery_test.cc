@@ -53,7 +53,8 @@ TEST_CASE("a killed rank is started again in a new epoch, and a line tells when 
       Lines{"rank 1 on h1 was killed by SIGKILL; the rank is started again (restart 1 of 2)"});
   REQUIRE(lost.epoch);
   CHECK(lost.epoch->number == 1);
-  CHECK(lost.epoch->why == "rank 1 on h1 was killed by SIGKILL");
+  CHECK(lost.epoch->why.text == "rank 1 on h1 was killed by SIGKILL");
+  CHECK(lost.epoch->why.lost == std::vector{1});
   CHECK(lost.restart == std::vector<int>{1});
   CHECK_FALSE(lost.end);
   // The record is the old one until the new process runs.

@@ -508,12 +508,14 @@ TEST_CASE("the loss of peers ends all operations, also of other communicators an
       std::make_shared<Fate>(), CollectiveKind::kBarrier,
       std::make_shared<const Members>(Members::World(4)));
   std::thread waiter([&] { CHECK_THROWS_AS(first.Wait(), Error); });
-  rank.engine->LosePeers("rank 2 on h was killed");
+  rank.engine->LosePeers(Error(ErrorCode::kPeerLost, "rank 2 on h was killed", {2}));
   waiter.join();
-  rank.engine->LosePeers("rank 3 on h was killed");
+  rank.engine->LosePeers(Error(ErrorCode::kPeerLost, "rank 3 on h was killed", {3}));
   Work later = rank.Start(std::make_shared<Fate>());
-  for (Work* work : {&first, &other, &later})
+  for (Work* work : {&first, &other, &later}) {
     CHECK(ErrorOf(*work, ErrorCode::kPeerLost) == "rank 2 on h was killed");
+    CHECK(RanksOf(*work) == std::vector{2});
+  }
   CHECK(rank.engine->gave_up());
 }
 

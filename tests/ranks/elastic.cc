@@ -3,6 +3,7 @@
 // of ranks: all sums of gradients are exact. Counts in the trained state how often each example was
 // used. Rank 0 prints
 //   300 steps, digest 1234567890abcdef, each example 3 times
+// When it loses ranks, a rank writes them and its operation to FOLDER/lost.RANK.
 // FOLDER/slow: a step takes 20 ms instead of 2 ms. FOLDER/duplicates: before each step the ranks
 // make communicators, which takes longer than the step.
 
@@ -31,6 +32,12 @@ uint64_t ExampleAt(uint64_t position) { return position * 7 % kExamples; }
 
 // A multiple of 2^-20, so that sums of few such values below 1 are exact.
 float Rounded(float value) { return std::nearbyint(value * 1048576.0f) / 1048576.0f; }
+
+void NoteLoss(const std::string& path, const dtrun::Error& error) {
+  std::ofstream file(path);
+  for (const int rank : error.ranks()) file << rank << ' ';
+  file << error.operation();
+}
 
 class Training {
  public:
@@ -96,7 +103,12 @@ int Main(int argc, char** argv) {
       std::ofstream(folder + "/pid." + rank) << ::getpid() << '\n';
       for (; elastic.step() < steps; elastic.EndStep()) {
         for (int i = 0; duplicates && i < 10; ++i) job.world().Duplicate();
-        training.Step(job, elastic.step());
+        try {
+          training.Step(job, elastic.step());
+        } catch (const dtrun::Error& error) {
+          NoteLoss(folder + "/lost." + rank, error);
+          throw;
+        }
         ::usleep(slow ? 20'000 : 2'000);
         job.ReportProgress(elastic.step() + 1, 0);
         if (job.rank() == 0) std::ofstream(folder + "/step") << elastic.step() << '\n';

@@ -87,6 +87,10 @@ class ElasticJob {
     return this->step() >= step;
   }
   CommandResult Wait() { return job_->Wait(); }
+  // The lost ranks in the error of a survivor, and its operation.
+  std::string Lost(int rank) const {
+    return Read(folder_.path() + "/lost." + std::to_string(rank));
+  }
 
  private:
   TemporaryFolder folder_;
@@ -120,6 +124,8 @@ TEST_CASE("a job that loses a rank to SIGKILL ends with the result of one that w
   CHECK(report.at("losses")[0].at("ranks") == nlohmann::json{rank});
   CHECK(report.at("losses")[0].at("recovery_s").is_number());
   CHECK(report.at("exit_code") == 0);
+  for (int other = 0; other < 4; ++other)
+    if (other != rank) CHECK(job.Lost(other) == std::to_string(rank) + " all_reduce");
 }
 
 TEST_CASE("faults on purpose are made at their step, and every report says so") {
