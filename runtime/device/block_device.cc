@@ -9,10 +9,13 @@
 #include <string>
 
 #include "dtrun/error.h"
+#include "ops/reduce/reduce.h"
 #include "runtime/device/block_args.h"
 
 namespace dtrun::runtime {
 namespace {
+
+constexpr uint64_t kStreamedBytes = 1 << 20;  // from this size, copies pass the caches by
 
 template <typename T>
 double SumOfChunk(const T* values, uint64_t count) {
@@ -61,7 +64,13 @@ bool AnyHas(const Buffer& buffer, Bits exponent) {
 class HostBlockDevice : public BlockDevice {
  public:
   void Copy(const Buffer& from, const Buffer& to) override {
-    if (from.count > 0) std::memcpy(to.data, from.data, from.bytes());
+    // Large copies are kept for later. The C library would stream only those larger than most of
+    // the last-level cache, which in a virtual machine is that of the whole host.
+    const uint64_t bytes = from.bytes();
+    if (bytes > 0)
+      ops::Copy(
+          to.data, from.data, bytes,
+          bytes >= kStreamedBytes ? ops::Stores::kStreaming : ops::Stores::kCached);
   }
   void Clear(const Buffer& buffer) override {
     if (buffer.count > 0) std::memset(buffer.data, 0, buffer.bytes());
