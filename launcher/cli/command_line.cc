@@ -39,7 +39,7 @@ struct Parser {
   }
 };
 
-[[noreturn]] void RefuseUnknown(const std::string& word) {
+[[noreturn]] void RefuseUnknown(const std::string& word, const std::string& help) {
   if (const std::string replacement = ReplacementFor(word); !replacement.empty())
     throw UsageError(Text("unknown option ", word, "; ", replacement));
   Words known;
@@ -50,34 +50,37 @@ struct Parser {
   if (meant.empty() && word[1] == '-') meant = ClosestTo(word.substr(1), known);
   throw UsageError(Text(
       "unknown option ", Excerpt(word),
-      meant.empty() ? " (dtrun --help lists the options; options of the program follow the program)"
-                    : "; did you mean " + meant + "?"));
+      meant.empty() ? " (" + help + ")" : "; did you mean " + meant + "?"));
 }
 
-// An option word as CLI11 reads it: "-np=2" -> {"--np", "=2"}, "-Ha:1" -> {"-H", "a:1"}.
+// An option word as CLI11 reads it: "-np=2" and "-np2" -> {"--np", "=2"}, "-Ha:1" -> {"-H", "a:1"}.
 struct OptionWord {
   const CLI::Option* option;
   std::string name;
   std::string attached;  // the value in the same word, with its '=' if it has one; "": none
 };
 
-OptionWord ReadOptionWord(const CLI::App& app, const std::string& word) {
+OptionWord ReadOptionWord(const CLI::App& app, const std::string& word, const std::string& help) {
   const size_t equals = word.find('=');
   const std::string name = word.substr(0, equals);
   const std::string attached = equals == std::string::npos ? "" : word.substr(equals);
   const std::string with_two = word.starts_with("--") ? name : "-" + name;
   if (const CLI::Option* option = app.get_option_no_throw(with_two))
     if (with_two.size() > 3) return {option, with_two, attached};
-  if (word.starts_with("--")) RefuseUnknown(name);
+  if (word.starts_with("--")) RefuseUnknown(name, help);
+  const size_t number = std::min(with_two.find_first_of("0123456789"), with_two.size());
+  if (const CLI::Option* option = app.get_option_no_throw(with_two.substr(0, number)))
+    if (number > 3)
+      return {option, with_two.substr(0, number), "=" + with_two.substr(number) + attached};
   const CLI::Option* option = app.get_option_no_throw(word.substr(0, 2));
-  if (option == nullptr) RefuseUnknown(name);
+  if (option == nullptr) RefuseUnknown(name, help);
   return {option, word.substr(0, 2), word.substr(2)};
 }
 
 class Splitter {
  public:
-  Splitter(const Parser& parser, const Words& arguments)
-      : parser_(parser), next_(arguments.begin()), end_(arguments.end()) {}
+  Splitter(const Parser& parser, const Words& arguments, const std::string& help)
+      : parser_(parser), help_(help), next_(arguments.begin()), end_(arguments.end()) {}
 
   // The options. Each shares a word with its value, so CLI11 never reads a value as an option.
   Words TakeOptions() {
@@ -93,7 +96,7 @@ class Splitter {
 
  private:
   std::string TakeOption(const std::string& word) {
-    const OptionWord found = ReadOptionWord(parser_.app, word);
+    const OptionWord found = ReadOptionWord(parser_.app, word, help_);
     const OptionRow& row = *parser_.rows.at(found.option);
     const bool is_long = found.name.starts_with("--");
     const std::string typed = TypedName(row);
@@ -113,6 +116,7 @@ class Splitter {
   }
 
   const Parser& parser_;
+  const std::string& help_;
   Words::const_iterator next_;
   Words::const_iterator end_;
   std::set<const OptionRow*> seen_;
@@ -158,9 +162,9 @@ bool NeedsNothingElse(Action action) {
 
 }  // namespace
 
-CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments, const std::string& help) {
   Parser parser;
-  Splitter splitter(parser, arguments);
+  Splitter splitter(parser, arguments, help);
   CommandLine line;
   line.settings = ReadWithCli11(parser, splitter.TakeOptions());
   line.program = splitter.TakeProgram();
@@ -170,7 +174,9 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
 
 Request ReadRequest(const std::vector<std::string>& arguments, const Surroundings& surroundings) {
   const bool asks = arguments.size() == 1 && arguments[0] == "help";
-  const CommandLine line = ParseCommandLine(asks ? Words{"--help"} : arguments);
+  const CommandLine line = ParseCommandLine(
+      asks ? Words{"--help"} : arguments,
+      "dtrun --help lists the options; options of the program follow the program");
   Request request;
   request.settings = MergeSettings(line.settings);
   request.options = UnderstandSettings(request.settings);

@@ -18,8 +18,8 @@ struct CommandLine {
 
 /// Parses `arguments`, which do not contain dtrun's own name. The first word that is not an option,
 /// or the first word after "--", is the program. All later words are its arguments. Throws
-/// UsageError.
-CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
+/// UsageError. That of an unknown option ends with `help`, which says where the options are listed.
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments, const std::string& help);
 
 /// The user's settings from the command line, the --config file and the environment.
 struct Request {

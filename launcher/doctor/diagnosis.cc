@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -82,9 +83,12 @@ void CheckProgram(
     const std::string& host, const ProgramFacts& found, const ProgramFacts& here,
     Findings& findings) {
   if (found.file.empty()) return;
-  if (!found.problem.empty())
+  constexpr std::string_view kCannotRun = "cannot run ";
+  std::string problem = found.problem;
+  if (problem.starts_with(kCannotRun)) problem.erase(0, kCannotRun.size());
+  if (!problem.empty())
     findings.push_back(
-        {true, "program", found.problem, "a program that can be run, at the same path on all hosts",
+        {true, "program", problem, "a program that can be run, at the same path on all hosts",
          CopyTo(host, here)});
   if (!found.missing_libraries.empty())
     findings.push_back(

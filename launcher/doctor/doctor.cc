@@ -178,6 +178,8 @@ constexpr const char* kTaken[] = {
     "hosts",    "hostfile",     "slots-per-host", "config", "start-timeout", "launcher",
     "ssh-port", "ssh-identity", "mpi-args",       "json",   "help"};
 
+constexpr char kHelp[] = "dtrun doctor --help lists its options";
+
 bool IsTaken(const OptionRow& row) {
   return std::find(std::begin(kTaken), std::end(kTaken), KeyOf(row)) != std::end(kTaken);
 }
@@ -193,6 +195,7 @@ std::vector<const OptionRow*> TakenRows() {
 std::string HelpOf(const OptionRow& row) {
   if (KeyOf(row) == "json") return "write all that is known as JSON; - is stdout";
   if (KeyOf(row) == "start-timeout") return "be done after this time (default: 60)";
+  if (KeyOf(row) == "help") return "these options";
   if (KeyOf(row) == "hosts") return "hosts to look at, with the ranks that each is to take";
   return row.help;
 }
@@ -201,12 +204,11 @@ std::string HelpOf(const OptionRow& row) {
 
 DoctorRequest ReadDoctorRequest(
     const std::vector<std::string>& arguments, const Surroundings& surroundings) {
-  const CommandLine line = ParseCommandLine(arguments);
+  const CommandLine line = ParseCommandLine(arguments, kHelp);
   for (const Setting& setting : line.settings)
     if (!IsTaken(*setting.option))
-      throw UsageError(Text(
-          "dtrun doctor does not take ", TypedName(*setting.option),
-          " (dtrun doctor --help lists its options)"));
+      throw UsageError(
+          Text("dtrun doctor does not take ", TypedName(*setting.option), " (", kHelp, ")"));
   Settings settings = line.settings;
   DoctorRequest request;
   request.options = UnderstandSettings(MergeSettings(settings));

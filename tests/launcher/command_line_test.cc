@@ -155,6 +155,7 @@ TEST_CASE("an incomplete or malformed command line is refused") {
 TEST_CASE("options of other launchers are accepted or refused with dtrun's alternative") {
   CHECK(OptionsOf({"-n", "3", "p"}).ranks == 3);
   CHECK(OptionsOf({"-n4", "p"}).ranks == 4);
+  CHECK(OptionsOf({"-np4", "p"}).ranks == 4);
   CHECK(OptionsOf({"-np", "1", "--timeline-filename", "t", "p"}).timeline == "t");
   CHECK(OptionsOf({"-np", "1", "-v", "p"}).verbose);
   CHECK(OptionsOf({"-V"}).action == Action::kVersion);

@@ -91,6 +91,8 @@ TEST_CASE("a program that is missing or different or lacks a library stops a job
   look.facts.program.sha256 = "";
   CHECK(Problem(look).found == "/bin/train: No such file or directory");
   CHECK(Problem(look).advice == "scp /bin/train h2:/bin/train");
+  look.facts.program.problem = "cannot run /bin/train: it is a folder";
+  CHECK(Problem(look).found == "/bin/train: it is a folder");
   look = Healthy("h2");
   look.facts.program.sha256 = std::string(64, 'b');
   CHECK(Problem(look).found == "/bin/train with SHA-256 bbbbbbbbbbbb...");
@@ -254,7 +256,9 @@ TEST_CASE("doctor takes the options about reaching hosts and refuses all others 
   for (const char* option : {"--dry-run", "--oversubscribe", "--verbose", "--print-env"})
     CHECK_THROWS_WITH(read({option}), Contains("doctor does not take " + std::string(option)));
   CHECK_THROWS_WITH(read({"-np", "2"}), Contains("doctor does not take -np"));
-  CHECK_THROWS_AS(read({"--nosuch"}), UsageError);
+  CHECK_THROWS_WITH(
+      read({"--nosuch"}), "unknown option --nosuch (dtrun doctor --help lists its options)");
+  CHECK_THAT(DoctorHelp(), Contains("-h,--help  ") && Contains("  these options\n"));
 }
 
 }  // namespace
