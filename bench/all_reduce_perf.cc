@@ -14,7 +14,10 @@
 #include "bench/bench_program.h"
 #include "bench/measure.h"
 
-namespace dtrun::bench {
+namespace programs::all_reduce_perf {
+
+using namespace dtrun::bench;
+using namespace dtrun;
 
 /// One measured size.
 struct Row {
@@ -40,12 +43,7 @@ void PrintRow(const Row& row);
 /// fields are null.
 nlohmann::json ToJson(const std::vector<Row>& rows);
 
-}  // namespace dtrun::bench
-
 namespace {
-
-using dtrun::bench::Placement;
-using dtrun::bench::Row;
 
 struct Settings {
   std::string op = "all_reduce";
@@ -82,7 +80,6 @@ nlohmann::json MeasureAll(dtrun::Context& job, const Settings& settings) {
 
 }  // namespace
 
-namespace dtrun::bench {
 namespace {
 
 bool Combines(Op op) {
@@ -159,14 +156,12 @@ nlohmann::json ToJson(const std::vector<Row>& rows) {
   return all;
 }
 
-}  // namespace dtrun::bench
-
 using dtrun::bench::Default;
 using dtrun::bench::OptionSet;
 using dtrun::bench::Range;
 using dtrun::bench::Words;
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   Settings settings;
   OptionSet options("The time of a collective beside raw MPI's.", "all_reduce_perf");
   options.Add("--op", &settings.op, "the collective", dtrun::bench::OpNames());
@@ -189,3 +184,5 @@ int main(int argc, char** argv) {
        dtrun::bench::ObstacleBesideMpi},
       argc, argv);
 }
+
+}  // namespace programs::all_reduce_perf

@@ -25,6 +25,7 @@
 
 #include "bench/bench_program.h"
 
+namespace programs::checkpoint_perf {
 namespace {
 
 using nlohmann::json;
@@ -220,7 +221,7 @@ json MeasureAll(dtrun::Context& job, const Settings& settings) {
 using dtrun::bench::OptionSet;
 using dtrun::bench::Range;
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   Settings settings;
   OptionSet options(
       "What a checkpoint costs, beside a plain write and beside none.", "checkpoint_perf");
@@ -235,3 +236,5 @@ int main(int argc, char** argv) {
        [](dtrun::Context&) { return std::string(); }},
       argc, argv);
 }
+
+}  // namespace programs::checkpoint_perf

@@ -19,6 +19,7 @@
 
 #include "bench/benchmark.h"
 
+namespace programs::elastic_perf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -112,7 +113,7 @@ class Training {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   using dtrun::bench::Range;
   Settings settings;
   dtrun::bench::OptionSet options(
@@ -132,3 +133,5 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+}  // namespace programs::elastic_perf

@@ -39,7 +39,11 @@
 #include "bench/model_shapes.h"
 #include "bench/momentum_sgd.h"
 
-namespace dtrun::bench {
+namespace programs::gradient_perf {
+
+using namespace dtrun::bench;
+using namespace dtrun;
+using dtrun::bench::Shape;  // not dtrun::Shape
 
 /// A model to measure, and the least number of timed rounds.
 struct GradientCase {
@@ -60,8 +64,6 @@ nlohmann::json MeasureReduction(
 /// last mode is left out if the ranks do not share a host. Collective.
 std::vector<nlohmann::json> MeasureSteps(Communicator& comm, const GradientCase& measured);
 
-}  // namespace dtrun::bench
-
 namespace {
 
 using nlohmann::json;
@@ -75,7 +77,7 @@ struct Settings {
   int least_rounds = 15;
 };
 
-dtrun::bench::GradientCase CaseOf(const Settings& settings) {
+GradientCase CaseOf(const Settings& settings) {
   return {
       settings.model,
       settings.model == "resnet50" ? dtrun::bench::ResNet50() : dtrun::bench::Equal(1000, 256),
@@ -122,18 +124,18 @@ void PrintRow(const json& row, const char* peer, const char* ratio) {
   std::fflush(stdout);
 }
 
-void MeasureReductions(dtrun::Context& job, const Settings& settings, json& rows) {
+void MeasureEachReduction(dtrun::Context& job, const Settings& settings, json& rows) {
   if (job.rank() == 0) PrintTitles("MPI fused us", "times faster");
   for (const std::string& mode : kReductions) {
     if (settings.mode != "all" && settings.mode != mode) continue;
-    rows.push_back(dtrun::bench::MeasureReduction(job.world(), CaseOf(settings), mode));
+    rows.push_back(MeasureReduction(job.world(), CaseOf(settings), mode));
     if (job.rank() == 0) PrintRow(rows.back(), "mpi_fused_us", "ratio");
   }
 }
 
-void MeasureSteps(dtrun::Context& job, const Settings& settings, json& rows) {
+void MeasureEachStep(dtrun::Context& job, const Settings& settings, json& rows) {
   if (job.rank() == 0) PrintTitles("local step us", "of local step");
-  for (json& row : dtrun::bench::MeasureSteps(job.world(), CaseOf(settings))) {
+  for (json& row : MeasureSteps(job.world(), CaseOf(settings))) {
     if (settings.mode != "all" && settings.mode != row["mode"]) continue;
     if (job.rank() == 0) PrintRow(row, "local_step_us", "ratio_to_local_step");
     rows.push_back(std::move(row));
@@ -143,14 +145,12 @@ void MeasureSteps(dtrun::Context& job, const Settings& settings, json& rows) {
 json MeasureAll(dtrun::Context& job, const Settings& settings) {
   if (job.rank() == 0) PrintHeader(job);
   json rows = json::array();
-  if (!Contains(kSteps, settings.mode)) MeasureReductions(job, settings, rows);
-  if (!Contains(kReductions, settings.mode)) MeasureSteps(job, settings, rows);
+  if (!Contains(kSteps, settings.mode)) MeasureEachReduction(job, settings, rows);
+  if (!Contains(kReductions, settings.mode)) MeasureEachStep(job, settings, rows);
   return rows;
 }
 
 }  // namespace
-
-namespace dtrun::bench {
 
 // The reduction of all gradients of a model that are ready at once, with dtrun and with Horovod's
 // method.
@@ -392,13 +392,11 @@ std::vector<nlohmann::json> MeasureSteps(Communicator& comm, const GradientCase&
   return rows;
 }
 
-}  // namespace dtrun::bench
-
 using dtrun::bench::OptionSet;
 using dtrun::bench::Range;
 using dtrun::bench::Words;
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   Settings settings;
   OptionSet options(
       "The time to reduce a model's gradients, and to step with them.", "gradient_perf");
@@ -415,3 +413,5 @@ int main(int argc, char** argv) {
        dtrun::bench::ObstacleBesideMpi},
       argc, argv);
 }
+
+}  // namespace programs::gradient_perf

@@ -32,6 +32,7 @@
 #include "bench/bench_program.h"
 #include "bench/measure.h"
 
+namespace programs::named_perf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -247,7 +248,7 @@ nlohmann::json Measure(dtrun::Context& job, int rounds) {
 using dtrun::bench::OptionSet;
 using dtrun::bench::Range;
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   int rounds = 100;
   OptionSet options("What it costs to submit tensors by name.", "named_perf");
   options.Add("--rounds", &rounds, "timed rounds", Range<int>{1, 10000});
@@ -257,3 +258,5 @@ int main(int argc, char** argv) {
        dtrun::bench::ObstacleBesideMpi, true},
       argc, argv);
 }
+
+}  // namespace programs::named_perf

@@ -28,6 +28,7 @@
 #include "bench/measure.h"
 #include "bench/model_shapes.h"
 
+namespace programs::overlap_perf {
 namespace {
 
 using nlohmann::json;
@@ -187,7 +188,7 @@ using dtrun::bench::Default;
 using dtrun::bench::OptionSet;
 using dtrun::bench::Range;
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   Settings settings;
   OptionSet options("How much of a reduction a step waits for.", "overlap_perf");
   options.Add(
@@ -213,3 +214,5 @@ int main(int argc, char** argv) {
        dtrun::bench::ObstacleBesideMpi},
       argc, argv);
 }
+
+}  // namespace programs::overlap_perf

@@ -33,7 +33,12 @@
 #include "bench/model_shapes.h"
 #include "bench/momentum_sgd.h"
 
-namespace dtrun::bench {
+namespace programs::strategy_perf {
+
+using namespace dtrun::bench;
+using namespace dtrun;
+using dtrun::bench::Shape;  // not dtrun::Shape
+
 namespace {
 
 using nlohmann::json;
@@ -170,12 +175,11 @@ std::string Obstacle(Context& job) {
 }
 
 }  // namespace
-}  // namespace dtrun::bench
 
 using dtrun::bench::OptionSet;
 using dtrun::bench::Range;
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   int rounds = 15;
   OptionSet options(
       "The steps of mirrored and central storage, and the memory that their variables take.",
@@ -183,7 +187,8 @@ int main(int argc, char** argv) {
   options.Add("--rounds", &rounds, "timed rounds of each side, at least", Range<int>{1, 10000});
   return dtrun::bench::Main(
       options,
-      {"strategy_perf", [&](dtrun::Context& job) { return dtrun::bench::MeasureAll(job, rounds); },
-       dtrun::bench::Obstacle},
+      {"strategy_perf", [&](dtrun::Context& job) { return MeasureAll(job, rounds); }, Obstacle},
       argc, argv);
 }
+
+}  // namespace programs::strategy_perf

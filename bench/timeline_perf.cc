@@ -19,6 +19,7 @@
 #include "bench/bench_program.h"
 #include "bench/model_shapes.h"
 
+namespace programs::timeline_perf {
 namespace {
 
 using dtrun::bench::Shape;
@@ -138,7 +139,7 @@ json MeasureAll(dtrun::Context& job, const Settings& settings) {
 using dtrun::bench::OptionSet;
 using dtrun::bench::Range;
 
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   Settings settings;
   OptionSet options("What a timeline costs a step.", "timeline_perf");
   options.Add("--rounds", &settings.least_rounds, "rounds of both, at least", Range<int>{1, 10000});
@@ -151,3 +152,5 @@ int main(int argc, char** argv) {
        [](dtrun::Context&) { return std::string(); }},
       argc, argv);
 }
+
+}  // namespace programs::timeline_perf
