@@ -13,10 +13,12 @@
 //   mlp: the time of a step with 20 M parameters at batch 4, where communication weighs most. The
 //        result is compared with the same trainer with an MPI_Allreduce per parameter after
 //        backward(), and with a trainer without any communication.
-//   resnet18, transformer: examples/s of all ranks. The result is compared with gradients that are
-//        reduced after backward(), and with trainers that do not communicate: the difference is
-//        exposed communication. With --peer COMMAND, the result is also compared with PyTorch's
-//        DistributedDataParallel in separate processes (bench/peers/torch_ddp.py).
+//   resnet18, transformer: examples/s of all ranks. The result is compared with trainers that
+//        reduce all gradients after backward(), as a loop with the collectives alone does, and with
+//        such trainers that reuse memory as under dtrun. It is also compared with trainers that do
+//        not communicate and reuse memory: the difference is exposed communication. With --peer
+//        COMMAND, it is compared with PyTorch's DistributedDataParallel in separate processes
+//        (bench/peers/torch_ddp.py). Each round has new trainers here too.
 //
 // Run it under dtrun or mpirun.
 
@@ -49,6 +51,7 @@
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using dtrun::bench::Median;
 using dtrun::bench::Peer;
 using nlohmann::json;
@@ -86,7 +89,7 @@ const Case kCases[] = {
 enum class Zero { kZeroed, kNone };
 const char* NameOf(Zero mode) { return mode == Zero::kZeroed ? "zeroed" : "none"; }
 
-enum class How { kDtrun, kAfterBackward, kMpi, kInStep, kReusing, kAlone };
+enum class How { kDtrun, kAfterBackward, kAfterBackwardReusing, kMpi, kInStep, kReusing, kAlone };
 
 // A model, its optimizer, and the batch of every step.
 class Trainer {
@@ -103,7 +106,7 @@ class Trainer {
     if (how == How::kDtrun) {
       distributed_ = std::make_unique<dtrun::torch::DistributedOptimizer>(world, sgd_, *network_);
     }
-    if (how == How::kReusing || how == How::kInStep) {
+    if (how == How::kReusing || how == How::kInStep || how == How::kAfterBackwardReusing) {
       reuse_ = std::make_unique<dtrun::torch::internal::Arena::User>();
     }
   }
@@ -116,7 +119,7 @@ class Trainer {
     }
     torch::nn::functional::cross_entropy(network_->forward(input_), labels_).backward();
     if (how_ == How::kMpi) AverageWithMpi();
-    if (how_ == How::kAfterBackward) AverageTogether();
+    if (how_ == How::kAfterBackward || how_ == How::kAfterBackwardReusing) AverageTogether();
     if (how_ == How::kInStep) world_.Barrier();
     torch::optim::Optimizer& optimizer =
         distributed_ != nullptr ? *distributed_ : static_cast<torch::optim::Optimizer&>(sgd_);
@@ -126,9 +129,9 @@ class Trainer {
   // Seconds that this rank needs for `steps` steps. All ranks begin together.
   double Time(int steps) {
     world_.Barrier();
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     for (int i = 0; i < steps; ++i) Step();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
   int64_t parameter_count() const {
@@ -310,61 +313,86 @@ std::unique_ptr<Peer> StartPeer(dtrun::Context& job, const Settings& settings, c
           "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port), "GLOO_SOCKET_IFNAME=lo"});
 }
 
+void CheckNetwork(const Peer& peer, const Settings& settings, const Case& of) {
+  int64_t own = 0;
+  for (const Tensor& parameter : of.make()->parameters()) own += parameter.numel();
+  if (peer.parameters() == static_cast<uint64_t>(own)) return;
+  throw dtrun::Error(
+      dtrun::ErrorCode::kMismatch, "peer '" + settings.peer + "': its " + of.network + " has " +
+                                       std::to_string(peer.parameters()) +
+                                       " parameters, this one " + std::to_string(own));
+}
+
 // Examples/s of all ranks by the time of a step of the slowest.
 json MeasureBesideDdp(dtrun::Context& job, const Settings& settings, const Case& of) {
-  std::vector<std::string> names;
-  std::vector<std::unique_ptr<Trainer>> trainers;
-  std::vector<std::function<void()>> sides;
-  const std::pair<const char*, How> kSides[] = {
-      {"dtrun", How::kDtrun}, {"after_backward", How::kAfterBackward}, {"alone", How::kAlone}};
-  for (const auto& [name, how] : kSides) {
-    trainers.push_back(
-        std::make_unique<Trainer>(job.world(), how, Zero::kNone, of.make(), of.input(of.batch)));
-    names.push_back(name);
-    sides.emplace_back([&trainer = *trainers.back()] { trainer.Step(); });
-  }
+  constexpr int kWarm = 2, kSteps = 4;
+  int64_t parameters = 0;
+  // The time of a step of the slowest rank.
+  const auto slowest_us = [&](double seconds) {
+    return Reduced(job.world(), seconds, dtrun::ReduceOp::kMax) / kSteps * 1e6;
+  };
+  const auto ours = [&](How how) {
+    Trainer one(job.world(), how, Zero::kNone, of.make(), of.input(of.batch));
+    parameters = one.parameter_count();
+    one.Time(kWarm);
+    return slowest_us(one.Time(kSteps));
+  };
+  std::vector<std::pair<std::string, std::function<double()>>> sides;
+  const std::pair<const char*, How> kOurs[] = {
+      {"dtrun", How::kDtrun},
+      {"after_backward", How::kAfterBackward},
+      {"after_backward_reusing", How::kAfterBackwardReusing},
+      {"alone", How::kReusing}};
+  for (const auto& [name, how] : kOurs)
+    sides.emplace_back(name, [&ours, how = how] { return ours(how); });
   std::unique_ptr<Peer> peer;
   if (!settings.peer.empty()) {
     peer = StartPeer(job, settings, of);
+    CheckNetwork(*peer, settings, of);
     for (const std::string& variant : peer->variants()) {
-      names.push_back("peer_" + variant);
-      sides.emplace_back([&peer, variant] { peer->Step(variant); });
+      sides.emplace_back("peer_" + variant, [&, variant] {
+        for (int i = 0; i < kWarm; ++i) peer->Step(variant);
+        job.world().Barrier();
+        const auto start = Clock::now();
+        for (int i = 0; i < kSteps; ++i) peer->Step(variant);
+        return slowest_us(std::chrono::duration<double>(Clock::now() - start).count());
+      });
     }
-    if (peer->parameters() != static_cast<uint64_t>(trainers[0]->parameter_count()))
-      throw dtrun::Error(
-          dtrun::ErrorCode::kMismatch, "peer '" + settings.peer + "': its " + of.network + " has " +
-                                           std::to_string(peer->parameters()) +
-                                           " parameters, this one " +
-                                           std::to_string(trainers[0]->parameter_count()));
   }
-  const std::vector<double> us =
-      dtrun::bench::MeasureInTurn(job.world(), sides, settings.rounds, dtrun::bench::Warmth::kWarm);
+  std::map<std::string, std::vector<double>> us, ratios;  // by side and round
+  for (size_t round = 0; round < static_cast<size_t>(settings.rounds); ++round) {
+    for (size_t turn = 0; turn < sides.size(); ++turn) {
+      const auto& [name, step_us] = sides[(turn + round) % sides.size()];
+      us[name].push_back(step_us());
+    }
+    for (const auto& [name, times] : us) ratios[name].push_back(times.back() / us["dtrun"].back());
+  }
   json row = {
-      {"case", of.network},
-      {"ranks", job.size()},
-      {"batch", of.batch},
-      {"parameters", trainers[0]->parameter_count()}};
+      {"case", of.network}, {"ranks", job.size()}, {"batch", of.batch}, {"parameters", parameters}};
   if (peer != nullptr) row["peer"] = peer->name();
-  for (size_t i = 0; i < sides.size(); ++i) row["step_us"][names[i]] = us[i];
-  row["examples_per_s"] = of.batch * job.size() / us[0] * 1e6;
+  for (const auto& [name, times] : us) row["step_us"][name] = Median(times);
+  for (const auto& [name, of_dtrun] : ratios) row["ratio"][name] = Median(of_dtrun);
+  row["examples_per_s"] = of.batch * job.size() / Median(us["dtrun"]) * 1e6;
   return row;
 }
 
 void PrintBesideDdp(const json& row) {
   const json& us = row["step_us"];
   const auto ms = [&](const char* side) { return us[side].get<double>() / 1e3; };
+  const auto ratio = [&](const char* side) { return row["ratio"][side].get<double>(); };
   std::printf(
       "%-11s %9lld parameters, batch %d: %7.1f examples/s; step %.1f ms, alone %.1f ms, reduced "
-      "after backward %.1f ms (%.2f)\n",
+      "after backward %.1f ms (%.2f), with the same memory %.1f ms (%.2f)\n",
       row["case"].get<std::string>().c_str(), row["parameters"].get<long long>(),
       row["batch"].get<int>(), row["examples_per_s"].get<double>(), ms("dtrun"), ms("alone"),
-      ms("after_backward"), ms("after_backward") / ms("dtrun"));
+      ms("after_backward"), ratio("after_backward"), ms("after_backward_reusing"),
+      ratio("after_backward_reusing"));
   if (!row.contains("peer")) return;
   std::printf(
       "            %s: DDP %.1f ms (%.2f), alone %.1f ms; exposed communication %.1f ms, dtrun's "
       "%.1f ms\n",
-      row["peer"].get<std::string>().c_str(), ms("peer_ddp"), ms("peer_ddp") / ms("dtrun"),
-      ms("peer_alone"), ms("peer_ddp") - ms("peer_alone"), ms("dtrun") - ms("alone"));
+      row["peer"].get<std::string>().c_str(), ms("peer_ddp"), ratio("peer_ddp"), ms("peer_alone"),
+      ms("peer_ddp") - ms("peer_alone"), ms("dtrun") - ms("alone"));
 }
 
 void PrintCnn(const json& row) {

@@ -188,8 +188,10 @@ TEST_CASE("torch_perf measures a transformer beside DistributedDataParallel") {
   CHECK(row["case"] == "transformer");
   CHECK(row["parameters"] == 10'002'944);
   CHECK(row["peer"] == "Peer 1");
-  for (const char* side : {"dtrun", "after_backward", "alone", "peer_ddp", "peer_alone"})
+  for (const char* side :
+       {"dtrun", "after_backward", "after_backward_reusing", "alone", "peer_ddp", "peer_alone"})
     CHECK(row["step_us"][side].get<double>() > 0);
+  CHECK(row["ratio"]["dtrun"] == 1);
   CHECK_THAT(result.out, Catch::Contains("Peer 1: DDP ") && Catch::Contains("exposed"));
   const std::string told = ReadText(folder.path() + "/told");
   for (const char* rank : {"0", "1"})
