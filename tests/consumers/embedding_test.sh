@@ -8,7 +8,7 @@ source scripts/lib/readme.sh
 install_and_move
 
 page=$tree/docs/guides/embedding.md
-programs=("$tree"/tests/consumers/*.cc "$tree"/tests/consumers/cmake/* "$tree"/tests/consumers/bazel/* "$tree"/examples/*.c*)
+programs=("$tree"/tests/consumers/*.cc "$tree"/tests/consumers/cmake*/* "$tree"/tests/consumers/bazel/* "$tree"/examples/*.c*)
 
 build_and_run() { # build_and_run NAME EXPECTED-OF-TWO-RANKS
   pkg_config_flags
@@ -69,7 +69,7 @@ story "a block that differs from its program is found" one_byte
 commands_run() {
   local command number=0
   trainer_sources
-  readme_blocks "$page" cmake | sed '/^\f$/d' >CMakeLists.txt
+  readme_blocks "$page" cmake | sed '/^\f$/,$d' >CMakeLists.txt # libtorch_test.sh uses the second one
   readme_blocks "$page" starlark | sed "s,/home/you/dtrun,$prefix," >blocks
   sed '/^\f$/,$d' blocks >WORKSPACE
   sed '1,/^\f$/d; /^\f$/d' blocks >BUILD.bazel
