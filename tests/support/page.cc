@@ -65,8 +65,8 @@ std::vector<std::string> PagesOf(const std::string& folder) {
 
 std::string ScriptOf(
     const PageBlock& block, const std::string& folder, const std::string& programs) {
-  return "set -e -o pipefail; exec 2>&1; PATH=" + Quoted(programs) + ":$PATH; cd " +
-         Quoted(folder) + "\n" + block.commands;
+  return "set -e -o pipefail; exec 2>&1; PATH=" + Quoted(programs) + ":" + Quoted(folder) +
+         ":$PATH; cd " + Quoted(folder) + "\n" + block.commands;
 }
 
 // The text begins with the first piece, ends with the last piece and contains the others in order.
