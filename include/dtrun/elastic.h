@@ -7,6 +7,7 @@
 #include <dtrun/detail/block_device.h>
 #include <dtrun/detail/gradient_checks.h>
 #include <dtrun/detail/kept_shards.h>
+#include <dtrun/detail/sharded_state.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/sharded_optimizer.h>
@@ -128,6 +129,10 @@ class Elastic {
   /// together, the error is kUnavailable on all ranks. If a loss ends all processes (`dtrun
   /// --restarts` with mpirun), the loop starts from its beginning.
   void Keep(ShardedOptimizer& optimizer, uint64_t every = 1) {
+    Keep(std::make_unique<detail::OptimizerShards>(optimizer), every);
+  }
+  /// The same for another optimizer whose state is spread over the ranks.
+  void Keep(std::unique_ptr<detail::ShardedState> state, uint64_t every) {
     const auto refuse = [](const std::string& why) {
       throw Error(ErrorCode::kInvalidArgument, "Elastic::Keep of a ShardedOptimizer: " + why);
     };
@@ -136,7 +141,8 @@ class Elastic {
     if (shards_ == nullptr) shards_ = std::make_unique<detail::KeptShards>();
     if (shards_->attached()) refuse("found a second optimizer; expected one");
     shards_->Attach(
-        optimizer, running_->world(), running_->cross_rank(), losses_, step_, every, Saved());
+        std::move(state), running_->world(), running_->cross_rank(), losses_, step_, every,
+        Saved());
   }
 
   /// The cost of the copies of a ShardedOptimizer on this rank.
@@ -327,7 +333,7 @@ class Elastic {
           "training begins again, at its last checkpoint if it loads one");
     step_ = found->first;
     if (job.rank() == found->second) Take(shards_->equal_on_all());
-    shards_->ShareScalars(job.world(), found->second);
+    shards_->ShareEqual(job.world(), found->second);
     return found->second;
   }
 

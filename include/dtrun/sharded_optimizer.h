@@ -28,7 +28,7 @@
 namespace dtrun {
 
 namespace detail {
-class KeptShards;
+class OptimizerShards;
 }
 
 /// The options of a ShardedOptimizer. All ranks pass the same options, otherwise kMismatch.
@@ -264,7 +264,7 @@ class ShardedOptimizer {
   }
 
  private:
-  friend class detail::KeptShards;
+  friend class detail::OptimizerShards;
   using Handle =
       std::unique_ptr<dtrun_shards, detail::Destroyer<dtrun_shards, dtrun_shards_destroy>>;
 

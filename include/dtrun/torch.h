@@ -22,6 +22,7 @@
 #include <dtrun/detail/torch_batch_norm.h>
 #include <dtrun/detail/torch_checkpoint.h>
 #include <dtrun/detail/torch_collectives.h>
+#include <dtrun/detail/torch_kept.h>
 #include <dtrun/detail/torch_loss_scale.h>
 #include <dtrun/detail/torch_optimizer.h>
 #include <dtrun/detail/torch_sampler.h>

@@ -3,6 +3,7 @@
 
 #include <dtrun/torch.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -117,6 +118,10 @@ Stories LargeStories();   ///< large_stories.cc
 Stories MemoryStories();  ///< memory_stories.cc
 Stories ModelStories();   ///< model_stories.cc
 Stories GpuStories();  ///< gpu_stories.cc, only with the CUDA toolkit; simulates CUDA from here on
+
+/// Trains with ShardedOptimizer around an optimizer of this kind and prints a digest. Survives lost
+/// ranks. Returns the exit code.
+int TrainSharded(const std::string& kind, uint64_t steps);  ///< elastic_stories.cc
 
 /// Runs the stories that argv names. For each story, prints "<rank>: <story> ok" or the failed
 /// check. For a story that ends in an error of dtrun, prints "<rank>: <code>: <text>".

@@ -949,6 +949,8 @@ int main(int argc, char** argv) {
   if (std::string(argv[0]).ends_with("torch_gpu_ranks"))
     return torch_stories::RunStories(argc, argv, torch_stories::GpuStories());
 #endif
+  if (argc == 4 && std::string(argv[1]) == "elastic")
+    return torch_stories::TrainSharded(argv[2], std::stoull(argv[3]));
   Stories all = kStories;
   all.merge(torch_stories::LargeStories());
   all.merge(torch_stories::MemoryStories());

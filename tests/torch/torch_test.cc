@@ -211,6 +211,39 @@ TEST_CASE("a model works after its DistributedOptimizer is destroyed") {
   CheckStories(2, {"afterwards"});
 }
 
+// Trains for 60 steps on two ranks with an optimizer whose state is spread over them.
+CommandResult TrainSharded(const std::string& kind, const std::vector<std::string>& options) {
+  Command command{.argv = {"launcher/dtrun", "--tag", "none", "-np", "2", "--restarts", "2"}};
+  command.timeout = std::chrono::minutes(2);
+  command.argv.insert(command.argv.end(), options.begin(), options.end());
+  command.argv.insert(command.argv.end(), {"tests/torch/torch_ranks", "elastic", kind, "60"});
+  return Run(command);
+}
+
+TEST_CASE("the sharded state of LibTorch's optimizers survives lost ranks, bit for bit") {
+  const std::string kind = GENERATE("adam", "adamw", "momentum", "sgd", "rmsprop", "adagrad");
+  CAPTURE(kind);
+  const CommandResult calm = TrainSharded(kind, {});
+  CAPTURE(calm.err);
+  REQUIRE(calm.out.find("60 steps, digest ") == 0);
+  // The third loss finds no restart left, so that one rank goes on with the state of both.
+  const CommandResult result = TrainSharded(
+      kind, {"--min-np", "1", "--inject",
+             "kill rank 1 at step 20; kill rank 0 at step 30; kill rank 1 at step 45"});
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == calm.out);
+  CHECK(result.err.find("; the job goes on with 1 rank\n") != std::string::npos);
+}
+
+TEST_CASE("an optimizer of which dtrun does not know the state is not kept") {
+  const CommandResult result = TrainSharded("lbfgs", {});
+  CHECK(result.exit_code == 2);
+  CHECK_THAT(
+      result.err, Catch::Contains("Keep: found a ShardedOptimizer of a class that dtrun does not "
+                                  "know; expected Adam, AdamW, SGD, RMSprop or Adagrad"));
+}
+
 CommandResult RunElasticExample(const std::vector<std::string>& options = {}) {
   Command command{
       .argv = {"launcher/dtrun", "--tag", "none", "-np", "2", "--restarts", "3"},

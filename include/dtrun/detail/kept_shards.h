@@ -4,9 +4,9 @@
 #include <dtrun/c.h>
 #include <dtrun/communicator.h>
 #include <dtrun/detail/block_device.h>
+#include <dtrun/detail/sharded_state.h>
 #include <dtrun/error.h>
 #include <dtrun/objects.h>
-#include <dtrun/sharded_optimizer.h>
 #include <dtrun/types.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-// How Elastic keeps the state of a ShardedOptimizer. Internal.
+// How Elastic keeps the state of an optimizer that is spread over the ranks. Internal.
 //
 // After a step, each rank packs its share of values and state into memory that the ranks of its
 // host share, which outlives the rank. If there are more hosts, it also sends the share to a rank
@@ -72,48 +72,47 @@ class KeptShards {
     const Entry found = Found();
     return found.generation->equal[found.snapshot];
   }
-  /// Collective: gives all ranks the scalars of rank `root`.
-  void ShareScalars(Communicator& world, int root) {
+  /// Collective: gives all ranks what the optimizer of rank `root` had beside its share.
+  void ShareEqual(Communicator& world, int root) {
     std::string mine;
     if (world.rank() == root) {
       const Entry found = Found();
-      mine = found.generation->scalars[found.snapshot];
+      mine = found.generation->beside[found.snapshot];
     }
-    scalars_ = BroadcastBytes(world, mine, root);
+    beside_ = BroadcastBytes(world, mine, root);
   }
 
-  /// Collective. Gives the optimizer the state that was found, if any, and takes the first snapshot
-  /// of a new generation. `host` is the number of this rank's host. Then each Step of the optimizer
-  /// waits for the copies.
+  /// Collective. Gives `state` what was found, if anything, and takes the first snapshot of a new
+  /// generation. `host` is the number of this rank's host. Then each step waits for the copies.
   void Attach(
-      ShardedOptimizer& optimizer, Communicator& world, int host, uint64_t generation,
+      std::unique_ptr<ShardedState> state, Communicator& world, int host, uint64_t generation,
       uint64_t step, uint64_t every, std::string equal) {
     CheckSameText(world, "steps between copies", std::to_string(every));
     if (every == 0)
       throw Error(ErrorCode::kInvalidArgument, "Elastic::Keep: every is 0; expected 1 or more");
-    optimizer_ = &optimizer;
+    state_ = std::move(state);
     ranks_.emplace(world.Duplicate());
     every_ = every;
-    counts_.clear();
-    for (const Parameter& parameter : optimizer.parameters())
-      counts_.push_back(parameter.value.count);
+    counts_ = state_->counts();
+    types_.clear();
+    for (size_t item = 0; item < counts_.size(); ++item) types_.push_back(state_->TypesOf(item));
     GatherHosts(host);
     const bool restores = !plan_.empty();
     if (restores) Restore();
     plan_.clear();
     Begin(generation);
     Snap(step, restores ? version_.second : generation, std::move(equal));
-    optimizer.before_step_ = [this] { AwaitCopies(); };
+    state_->BeforeStep([this] { AwaitCopies(); });
   }
 
   /// Says that the optimizer, its ranks and their operations end.
   void Detach() {
-    if (optimizer_ != nullptr) NoteArrival();
+    if (state_ != nullptr) NoteArrival();
     works_.clear();
     ranks_.reset();
-    optimizer_ = nullptr;
+    state_.reset();
   }
-  bool attached() const { return optimizer_ != nullptr; }
+  bool attached() const { return state_ != nullptr; }
 
   /// Takes a snapshot after step `step`, if it is time. `equal` are values that are equal on all
   /// ranks.
@@ -128,16 +127,14 @@ class KeptShards {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Piece = ShardedState::Piece;
 
-  struct Piece {
-    uint64_t parameter = 0, first = 0, count = 0;  // elements of the parameter
-  };
   // The state of a snapshot, in memory that other ranks read; zeros at first.
   struct Marks {
     std::atomic<uint64_t> step, line, has_own, has_copy;
   };
-  // A snapshot of a rank: its own share, and the copy of a share. Each piece has its values, then
-  // its state slot by slot.
+  // A snapshot of a rank: its own share, and the copy of a share. Each piece has its columns one
+  // after the other.
   struct Snapshot {
     Marks* marks = nullptr;
     char *own = nullptr, *copy = nullptr;
@@ -154,8 +151,8 @@ class KeptShards {
     size_t mine = 0;               // the seat of this rank
     std::optional<Memory> shared;  // nullopt: `alone` has the seat of this rank only
     std::vector<uint64_t> alone;
-    uint64_t taken = 0;                // snapshots so far, in turn
-    std::string equal[2], scalars[2];  // of this rank's snapshots
+    uint64_t taken = 0;               // snapshots so far, in turn
+    std::string equal[2], beside[2];  // of this rank's snapshots
   };
   using Version = std::pair<uint64_t, uint64_t>;  // step and line
   // A share that lies in the memory of this host.
@@ -206,7 +203,7 @@ class KeptShards {
     return entries;
   }
 
-  // The element counts of the parameters, then the entries.
+  // The element counts of the items, then the entries.
   std::vector<uint64_t> Table() const {
     std::vector<uint64_t> words = {counts_.size()};
     words.insert(words.end(), counts_.begin(), counts_.end());
@@ -216,7 +213,7 @@ class KeptShards {
           words.end(), {entry.version().first, entry.version().second, entry.is_mine() ? 1u : 0u,
                         pieces.size()});
       for (const Piece& piece : pieces)
-        words.insert(words.end(), {piece.parameter, piece.first, piece.count});
+        words.insert(words.end(), {piece.item, piece.first, piece.count});
     }
     return words;
   }
@@ -226,9 +223,9 @@ class KeptShards {
       std::map<Version, std::vector<Held>>& held) {
     size_t at = 0;
     const auto next = [&] { return words.at(at++); };
-    const uint64_t parameters = next();
-    if (parameters > 0) counts.assign(words.begin() + 1, words.begin() + 1 + ptrdiff_t(parameters));
-    at += parameters;
+    const uint64_t items = next();
+    if (items > 0) counts.assign(words.begin() + 1, words.begin() + 1 + ptrdiff_t(items));
+    at += items;
     for (size_t entry = 0; at < words.size(); ++entry) {
       const uint64_t step = next(), line = next(), is_mine = next();
       Held one{rank, entry, is_mine != 0, std::vector<Piece>(next())};
@@ -246,7 +243,7 @@ class KeptShards {
     std::vector<std::vector<Place>> places(counts.size());
     for (const Held& one : held)
       for (size_t p = 0; p < one.pieces.size(); ++p)
-        places[one.pieces[p].parameter].push_back({one.pieces[p], {one.rank, one.entry, p, 0, 0}});
+        places[one.pieces[p].item].push_back({one.pieces[p], {one.rank, one.entry, p, 0, 0}});
     plan_.assign(counts.size(), {});
     for (size_t i = 0; i < counts.size(); ++i) {
       for (uint64_t next = 0; next < counts[i];) {
@@ -277,31 +274,25 @@ class KeptShards {
 
   // --- the place of data in a snapshot ----------------------------------------------------------
 
-  // Column 0 has the values, column s + 1 the state of slot s.
-  size_t columns() const { return optimizer_->slots_.size() + 1; }
-  DType TypeOf(size_t parameter, size_t column) const {
-    const Parameter& of = optimizer_->parameters()[parameter];
-    return column == 0 ? of.value.dtype
-                       : SliceableOptimizer::SlotDType(optimizer_->slots_[column - 1], of);
-  }
+  // Of the first columns.
   uint64_t BytesOf(const Piece& piece, size_t columns) const {
     uint64_t bytes = 0;
-    for (size_t c = 0; c < columns; ++c) bytes += piece.count * SizeOf(TypeOf(piece.parameter, c));
+    for (size_t c = 0; c < columns; ++c) bytes += piece.count * SizeOf(types_[piece.item][c]);
     return bytes;
   }
+  uint64_t BytesOf(const Piece& piece) const { return BytesOf(piece, types_[piece.item].size()); }
   uint64_t BytesOf(const std::vector<Piece>& pieces) const {
     uint64_t bytes = 0;
-    for (const Piece& piece : pieces) bytes += BytesOf(piece, columns());
+    for (const Piece& piece : pieces) bytes += BytesOf(piece);
     return bytes;
   }
 
   // --- after a loss -----------------------------------------------------------------------------
 
   void Restore() {
-    const bool one_copy = optimizer_->options_.one_copy_per_host;
     for (size_t i = 0; i < counts_.size(); ++i) {
-      for (size_t c = 0; c < columns(); ++c) {
-        const DType dtype = TypeOf(i, c);
+      for (size_t c = 0; c < types_[i].size(); ++c) {
+        const DType dtype = types_[i][c];
         std::vector<char> whole(counts_[i] * SizeOf(dtype));
         uint64_t first = 0;
         for (const Source& source : plan_[i]) {
@@ -310,14 +301,10 @@ class KeptShards {
           ranks_->StartBroadcast(part, source.rank).Wait();
           first += source.count;
         }
-        const Buffer all(whole.data(), counts_[i], dtype);
-        if (c > 0)
-          Check(dtrun_shards_set_state(optimizer_->handle_.get(), c - 1, i, whole.data()));
-        else if (!one_copy || IsFirstOfHost())
-          Copy(all, optimizer_->parameters()[i].value);
+        state_->Take(i, c, Buffer(whole.data(), counts_[i], dtype), IsFirstOfHost());
       }
     }
-    TakeScalars();
+    state_->TakeEqual(beside_);
     ranks_->Barrier();  // no rank steps while another one writes values
   }
 
@@ -325,20 +312,9 @@ class KeptShards {
     const Entry entry = Entries()[source.entry];
     const std::vector<Piece>& pieces = entry.pieces();
     uint64_t at = 0;
-    for (size_t p = 0; p < source.piece; ++p) at += BytesOf(pieces[p], columns());
+    for (size_t p = 0; p < source.piece; ++p) at += BytesOf(pieces[p]);
     at += BytesOf(pieces[source.piece], column) + source.skip * SizeOf(part.dtype);
     if (part.count > 0) std::memcpy(part.data, entry.bytes() + at, part.bytes());
-  }
-
-  void TakeScalars() {
-    size_t at = 0;
-    for (const NamedBuffer& scalar : optimizer_->inner_.scalars()) {
-      if (scalars_.size() - at < scalar.buffer.bytes())
-        throw Error(ErrorCode::kMismatch, "the kept state has another size of " + scalar.name);
-      if (scalar.buffer.count > 0)
-        std::memcpy(scalar.buffer.data, scalars_.data() + at, scalar.buffer.bytes());
-      at += scalar.buffer.bytes();
-    }
   }
 
   // --- snapshots --------------------------------------------------------------------------------
@@ -378,9 +354,8 @@ class KeptShards {
     now().number = generation;
     FindPartners();
     std::vector<Piece> own;
-    optimizer_->ForOwnSlices([&own](const dtrun_parameter_slice& slice) {
-      own.push_back({slice.parameter, slice.first, slice.count});
-    });
+    state_->ForOwn(
+        [&own](const Piece& piece, const std::vector<Buffer>&) { own.push_back(piece); });
     const std::vector<std::vector<Piece>> all = AllGatherObjects(*ranks_, own);
     const int me = ranks_->rank();
     const bool shares = Share(all);
@@ -452,22 +427,14 @@ class KeptShards {
     Marks& marks = *snapshot.marks;
     marks.has_own = marks.has_copy = 0;
     char* to = snapshot.own;
-    optimizer_->ForOwnSlices([&](const dtrun_parameter_slice& slice) {
-      const size_t parameter = static_cast<size_t>(slice.parameter);
-      for (size_t c = 0; c < columns(); ++c) {
-        Buffer from = optimizer_->parameters()[parameter].value;  // its device and stream
-        from.data = c == 0 ? slice.value : slice.slots[c - 1];
-        from.count = slice.count;
-        from.dtype = TypeOf(parameter, c);
-        Copy(from, Buffer(to, slice.count, from.dtype));
+    state_->ForOwn([&to](const Piece& piece, const std::vector<Buffer>& columns) {
+      for (const Buffer& from : columns) {
+        Copy(from, Buffer(to, piece.count, from.dtype));
         to += from.bytes();
       }
     });
     now().equal[oldest] = std::move(equal);
-    std::string& scalars = now().scalars[oldest];
-    scalars.clear();
-    for (const NamedBuffer& scalar : optimizer_->inner_.scalars())
-      scalars.append(static_cast<const char*>(scalar.buffer.data), scalar.buffer.bytes());
+    now().beside[oldest] = state_->Equal();
     marks.step = step;
     marks.line = line;
     marks.has_own = 1;
@@ -507,19 +474,20 @@ class KeptShards {
     }
   }
 
-  ShardedOptimizer* optimizer_ = nullptr;  // null: between two calls of work
+  std::unique_ptr<ShardedState> state_;  // null: between two calls of work
   std::optional<Communicator> ranks_;
-  std::vector<uint64_t> counts_;  // elements of each parameter
-  std::vector<int32_t> hosts_;    // by rank
-  int to_ = 0, from_ = 0;         // the ranks that get and give copies
-  bool sends_ = false;            // copies go to other ranks
+  std::vector<uint64_t> counts_;           // elements of each item
+  std::vector<std::vector<DType>> types_;  // of each item's columns
+  std::vector<int32_t> hosts_;             // by rank
+  int to_ = 0, from_ = 0;                  // the ranks that get and give copies
+  bool sends_ = false;                     // copies go to other ranks
   uint64_t every_ = 1, step_ = 0;
   std::vector<std::unique_ptr<Generation>> generations_;  // the last one is the present one
   Marks* newest_ = nullptr;                               // whose copies are under way
   std::vector<Work> works_;                               // receive, send
   Version version_;                                       // that was found
-  std::vector<std::vector<Source>> plan_;                 // by parameter
-  std::string scalars_;
+  std::vector<std::vector<Source>> plan_;                 // by item
+  std::string beside_;                                    // of the optimizer, beside the shares
   Cost cost_;
 };
 

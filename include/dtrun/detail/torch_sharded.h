@@ -18,6 +18,9 @@
 
 namespace dtrun {
 namespace torch {
+namespace internal {
+class ShardedTensors;
+}  // namespace internal
 
 /// An optimizer of LibTorch whose state is spread over the ranks (ZeRO, stage 1: Rajbhandari et
 /// al., 2020). Each rank has the state of its own parameters and updates these; then all ranks get
@@ -58,6 +61,7 @@ class ShardedOptimizer : public ::torch::optim::Optimizer, public internal::Step
       at::AutoGradMode enable_grad(true);
       loss = closure();
     }
+    if (before_step_) before_step_();
     CopyOptions(param_groups_, inner_->param_groups());
     inner_->step();
     for (const Share& share : shares_) ShareValues(share);
@@ -117,6 +121,7 @@ class ShardedOptimizer : public ::torch::optim::Optimizer, public internal::Step
   }
 
  private:
+  friend class internal::ShardedTensors;
   using Owners = std::vector<std::vector<int>>;  // the rank of each parameter, by group
 
   // The parameters of one type, which travel together.
@@ -300,7 +305,8 @@ class ShardedOptimizer : public ::torch::optim::Optimizer, public internal::Step
   Owners owners_;
   std::unique_ptr<::torch::optim::Optimizer> inner_;
   std::vector<Share> shares_;
-  std::string collected_;  // the state of all ranks, as bytes
+  std::string collected_;              // the state of all ranks, as bytes
+  std::function<void()> before_step_;  // Elastic waits for its copies
 };
 
 }  // namespace torch

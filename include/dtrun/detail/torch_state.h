@@ -113,7 +113,11 @@ inline void BroadcastOptimizerState(
 /// DistributedOptimizer: its broadcasts would stand between the step and EndStep().
 inline void Keep(
     Elastic& elastic, ::torch::nn::Module& module, ::torch::optim::Optimizer& optimizer) {
-  internal::CheckWhole(optimizer);
+  if (dynamic_cast<ShardedOptimizer*>(&internal::StatefulOptimizer(optimizer)) != nullptr)
+    internal::Refuse(
+        ErrorCode::kInvalidArgument,
+        "Keep: found the state of a ShardedOptimizer, of which no rank has the whole; expected "
+        "Keep(elastic, module, sharded_optimizer) in the function of Run");
   elastic.Keep(
       [&](Communicator& ranks, int root) {
         BroadcastParameters(ranks, module, root);
