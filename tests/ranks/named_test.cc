@@ -45,7 +45,7 @@ TEST_CASE("64 processes submit tensors by name", "[many]") {
           {"launcher/dtrun", "--launcher", "local", "--oversubscribe", "--tag", "none", "-np", "64",
            "tests/ranks/named"},
       .environment = {{"DTRUN_TIMEOUT_S", "60"}},
-      .timeout = std::chrono::seconds(240)});
+      .timeout = std::chrono::minutes(20)});
   CHECK(result.err == "");
   CHECK(result.out == "shm: all is right\n");
   CHECK(result.exit_code == 0);

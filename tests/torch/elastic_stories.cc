@@ -3,10 +3,12 @@
 #include <dtrun/torch.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "tests/torch/stories.h"
 
@@ -68,6 +70,8 @@ int TrainSharded(const std::string& kind, uint64_t steps) {
         optimizer.zero_grad();
         (model->forward(x) - x.sum(1, /*keepdim=*/true)).pow(2).mean().backward();
         optimizer.step();
+        // Until dtrun has seen the step, so that each fault is a loss of its own.
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
         job.ReportProgress(elastic.step() + 1, 0);
       }
       if (job.rank() == 0)
