@@ -53,8 +53,7 @@ TEST_CASE("64 ranks conform under mpirun and under the local launcher", "[many]"
           {"launcher/dtrun", "--launcher", launcher, "--oversubscribe", "--tag", "none", "-np",
            "64", "tests/ranks/conformance", "core"},
       .environment = {{"DTRUN_TIMEOUT_S", "60"}},
-      // The ranks take turns on the cores: two minutes of both on a machine with two and nothing
-      // else to do.
+      // The ranks take turns on the cores: minutes on a machine with two, and more beside others.
       .timeout = std::chrono::minutes(20)});
   CHECK(result.err == "");
   CHECK(result.out == "shm: many checks, 0 wrong\n");
