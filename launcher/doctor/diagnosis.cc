@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <string_view>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -83,12 +82,9 @@ void CheckProgram(
     const std::string& host, const ProgramFacts& found, const ProgramFacts& here,
     Findings& findings) {
   if (found.file.empty()) return;
-  constexpr std::string_view kCannotRun = "cannot run ";
-  std::string problem = found.problem;
-  if (problem.starts_with(kCannotRun)) problem.erase(0, kCannotRun.size());
-  if (!problem.empty())
+  if (!found.problem.empty())
     findings.push_back(
-        {true, "program", problem, "a program that can be run, at the same path on all hosts",
+        {true, "program", found.problem, "a program that can be run, at the same path on all hosts",
          CopyTo(host, here)});
   if (!found.missing_libraries.empty())
     findings.push_back(

@@ -32,11 +32,13 @@
 #include "launcher/plan/cpu_binding.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
 
 using base::AsciiJsonText;
 using base::ParseJson;
+using base::Text;
 
 /// The CPUs and the memory of this machine, as this process may use them.
 CpuFacts OwnCpus();
@@ -86,7 +88,9 @@ ProgramFacts ExamineProgram(const ProbeRequest& request) {
     std::error_code error;
     if (request.program.front() != '/') std::filesystem::current_path(request.cwd, error);
     if (error) throw LaunchError(ExitCode::kNotFound, "folder " + request.cwd + " does not exist");
-    FindProgram(request.program, "");
+    const FileProblem problem = ProblemOfProgram(request.program);
+    if (!problem.why.empty())
+      throw LaunchError(problem.code, Text(ShellQuoted(request.program), ": ", problem.why));
     const std::string libraries = LibraryList(request.program, request.library_path);
     facts.missing_libraries = MissingIn(libraries);
     facts.mpi_libraries = MpiIn(libraries);

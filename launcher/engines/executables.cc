@@ -20,7 +20,6 @@
 #include "base/text.h"
 #include "launcher/engines/mpirun.h"
 #include "launcher/support/host_system.h"
-#include "launcher/support/launch_error.h"
 #include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
@@ -139,10 +138,6 @@ namespace {
 
 using base::Text;
 
-[[noreturn]] void NotExecutable(const std::string& file, const std::string& why) {
-  throw LaunchError(ExitCode::kNotExecutable, Text("cannot run ", ShellQuoted(file), ": ", why));
-}
-
 bool IsFile(const std::string& file) {
   struct stat status;
   return stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode);
@@ -185,18 +180,17 @@ std::string Interpreter(const std::string& start) {
   return line.substr(first, line.find_first_of(" \t", first) - first);
 }
 
-void CheckFormat(const std::string& file) {
-  if (access(file.c_str(), R_OK) != 0) return;  // it may still be executable
+// "": the kernel knows the format, or this process may not read the file.
+std::string FormatProblem(const std::string& file) {
+  if (access(file.c_str(), R_OK) != 0) return "";  // it may still be executable
   const std::string start = ReadStart(file);
   if (start.starts_with("#!")) {
     const std::string interpreter = Interpreter(start);
-    if (!IsExecutableFile(interpreter))
-      NotExecutable(file, Text("its interpreter ", ShellQuoted(interpreter), " cannot be run"));
-  } else if (!IsElf(start)) {
-    NotExecutable(file, "neither a binary nor a script that begins with #!");
-  } else if (!IsElfOfThisMachine(start)) {
-    NotExecutable(file, "built for another kind of machine");
+    if (IsExecutableFile(interpreter)) return "";
+    return Text("its interpreter ", ShellQuoted(interpreter), " cannot be run");
   }
+  if (!IsElf(start)) return "neither a binary nor a script that begins with #!";
+  return IsElfOfThisMachine(start) ? "" : "built for another kind of machine";
 }
 
 std::string FindNamed(const std::string& name, const std::string& path) {
@@ -221,18 +215,27 @@ std::optional<std::string> SearchPath(const std::string& name, const std::string
   return std::nullopt;
 }
 
-std::string FindProgram(const std::string& name, const std::string& path) {
-  const std::string file = FindNamed(name, path);
+FileProblem ProblemOfProgram(const std::string& file) {
+  const auto refused = [](const std::string& why) {
+    return FileProblem{ExitCode::kNotExecutable, why};
+  };
   struct stat status;
   if (stat(file.c_str(), &status) != 0) {
-    if (errno == EACCES) NotExecutable(file, "permission denied");
-    throw LaunchError(ExitCode::kNotFound, Text(ShellQuoted(file), ": ", std::strerror(errno)));
+    if (errno == EACCES) return refused("permission denied");
+    return {ExitCode::kNotFound, std::strerror(errno)};
   }
-  if (S_ISDIR(status.st_mode)) NotExecutable(file, "it is a folder");
-  if (!S_ISREG(status.st_mode)) NotExecutable(file, "it is not a regular file");
-  if (access(file.c_str(), X_OK) != 0) NotExecutable(file, "permission denied");
-  CheckFormat(file);
-  return file;
+  if (S_ISDIR(status.st_mode)) return refused("it is a folder");
+  if (!S_ISREG(status.st_mode)) return refused("it is not a regular file");
+  if (access(file.c_str(), X_OK) != 0) return refused("permission denied");
+  return refused(FormatProblem(file));
+}
+
+std::string FindProgram(const std::string& name, const std::string& path) {
+  const std::string file = FindNamed(name, path);
+  const FileProblem problem = ProblemOfProgram(file);
+  if (problem.why.empty()) return file;
+  const char* const refused = problem.code == ExitCode::kNotExecutable ? "cannot run " : "";
+  throw LaunchError(problem.code, Text(refused, ShellQuoted(file), ": ", problem.why));
 }
 
 }  // namespace dtrun::launcher

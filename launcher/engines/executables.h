@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/support/launch_error.h"
+
 namespace dtrun::launcher {
 
 /// $HOME, or without it the home folder of this user: Open MPI 5 does not run without.
@@ -28,10 +30,18 @@ struct OwnLibrary {
 };
 std::vector<OwnLibrary> OwnLibraries();
 
+/// Why a file cannot be run, and the exit code of dtrun that says so.
+struct FileProblem {
+  ExitCode code;    ///< kNotFound or kNotExecutable
+  std::string why;  ///< "": it can be run
+};
+/// Looks for the files that the kernel would refuse: folders, files without permission, and files
+/// that are neither a #! script nor a binary for this machine.
+FileProblem ProblemOfProgram(const std::string& file);
+
 /// The file that a shell would run for `name`: `name` itself if it has a slash, otherwise the first
-/// executable file of that name in the folders of `path` ($PATH). Throws LaunchError kNotFound, or
-/// kNotExecutable for a file that the kernel would refuse. Such files are folders, files without
-/// permission, and files that are neither a #! script nor a binary for this machine.
+/// executable file of that name in the folders of `path` ($PATH). Throws LaunchError with the code
+/// of ProblemOfProgram, or kNotFound.
 std::string FindProgram(const std::string& name, const std::string& path);
 
 /// The first executable file `name` in the folders of `path`; nullopt: none.

@@ -91,8 +91,6 @@ TEST_CASE("a program that is missing or different or lacks a library stops a job
   look.facts.program.sha256 = "";
   CHECK(Problem(look).found == "/bin/train: No such file or directory");
   CHECK(Problem(look).advice == "scp /bin/train h2:/bin/train");
-  look.facts.program.problem = "cannot run /bin/train: it is a folder";
-  CHECK(Problem(look).found == "/bin/train: it is a folder");
   look = Healthy("h2");
   look.facts.program.sha256 = std::string(64, 'b');
   CHECK(Problem(look).found == "/bin/train with SHA-256 bbbbbbbbbbbb...");
