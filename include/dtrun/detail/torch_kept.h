@@ -13,6 +13,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,102 +27,70 @@ namespace dtrun {
 namespace torch {
 namespace internal {
 
-/// The state of one parameter.
-struct StateParts {
-  int64_t step = 0;
-  std::vector<Tensor> tensors;  ///< undefined: not there yet
-};
-
 /// How the state of an optimizer is taken apart and put together.
 struct StateKind {
-  size_t tensors = 0;  ///< at most, with the options of the optimizer
-  std::function<StateParts(const ::torch::optim::OptimizerParamState&)> take;
-  std::function<std::unique_ptr<::torch::optim::OptimizerParamState>(const StateParts&)> make;
+  size_t tensors = 0;  ///< of a parameter at most, with the options of the optimizer
+  std::function<std::unique_ptr<::torch::optim::OptimizerParamState>()> make;
+  /// The step count; null: the optimizer has none.
+  std::function<int64_t*(::torch::optim::OptimizerParamState&)> step_of;
+  /// All tensors of the class. An undefined tensor is not there yet.
+  std::function<std::vector<Tensor*>(::torch::optim::OptimizerParamState&)> tensors_of;
 };
 
-/// The largest number that `tensors_of` returns for the options of a group.
-template <typename Options, typename TensorsOf>
-size_t MostTensors(const ::torch::optim::Optimizer& optimizer, const TensorsOf& tensors_of) {
-  size_t most = 0;
+template <typename State, typename = void>
+struct HasStep : std::false_type {};
+template <typename State>
+struct HasStep<State, std::void_t<decltype(std::declval<State&>().step())>> : std::true_type {};
+
+/// The kind with the state class `State`, whose tensors are `kTensors`. `most` returns the number
+/// of them that the options of a group use.
+template <typename State, typename Options, Tensor& (State::*... kTensors)()>
+StateKind KindWith(const ::torch::optim::Optimizer& optimizer, size_t (*most)(const Options&)) {
+  StateKind kind;
   for (const auto& group : optimizer.param_groups())
-    most = std::max<size_t>(most, tensors_of(static_cast<const Options&>(group.options())));
-  return most;
+    kind.tensors = std::max(kind.tensors, most(static_cast<const Options&>(group.options())));
+  kind.make = [] { return std::make_unique<State>(); };
+  kind.step_of = [](::torch::optim::OptimizerParamState& state) -> int64_t* {
+    if constexpr (HasStep<State>::value)
+      return &static_cast<State&>(state).step();
+    else
+      return nullptr;
+  };
+  kind.tensors_of = [](::torch::optim::OptimizerParamState& state) {
+    return std::vector<Tensor*>{&(static_cast<State&>(state).*kTensors)()...};
+  };
+  return kind;
 }
 
 /// Of Adam and AdamW.
 template <typename State, typename Options>
 StateKind KindOfAdam(const ::torch::optim::Optimizer& optimizer) {
-  return {
-      MostTensors<Options>(optimizer, [](const Options& of) { return of.amsgrad() ? 3 : 2; }),
-      [](const ::torch::optim::OptimizerParamState& any) {
-        const auto& state = static_cast<const State&>(any);
-        return StateParts{
-            state.step(), {state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()}};
-      },
-      [](const StateParts& parts) {
-        auto state = std::make_unique<State>();
-        state->step(parts.step);
-        state->exp_avg(parts.tensors[0]);
-        state->exp_avg_sq(parts.tensors[1]);
-        state->max_exp_avg_sq(parts.tensors[2]);
-        return state;
-      }};
+  return KindWith<State, Options, &State::exp_avg, &State::exp_avg_sq, &State::max_exp_avg_sq>(
+      optimizer, [](const Options& of) -> size_t { return of.amsgrad() ? 3 : 2; });
 }
 
 inline StateKind KindOfSgd(const ::torch::optim::Optimizer& optimizer) {
-  using ::torch::optim::SGDOptions;
+  using Options = ::torch::optim::SGDOptions;
   using State = ::torch::optim::SGDParamState;
-  return {
-      MostTensors<SGDOptions>(
-          optimizer, [](const SGDOptions& of) { return of.momentum() != 0 ? 1 : 0; }),
-      [](const ::torch::optim::OptimizerParamState& any) {
-        return StateParts{0, {static_cast<const State&>(any).momentum_buffer()}};
-      },
-      [](const StateParts& parts) {
-        auto state = std::make_unique<State>();
-        state->momentum_buffer(parts.tensors[0]);
-        return state;
-      }};
+  return KindWith<State, Options, &State::momentum_buffer>(
+      optimizer, [](const Options& of) -> size_t { return of.momentum() != 0 ? 1 : 0; });
 }
 
 inline StateKind KindOfRmsprop(const ::torch::optim::Optimizer& optimizer) {
-  using ::torch::optim::RMSpropOptions;
+  using Options = ::torch::optim::RMSpropOptions;
   using State = ::torch::optim::RMSpropParamState;
-  return {
-      MostTensors<RMSpropOptions>(
-          optimizer,
-          [](const RMSpropOptions& of) { return of.centered()       ? 3
-                                                : of.momentum() > 0 ? 2
-                                                                    : 1; }),
-      [](const ::torch::optim::OptimizerParamState& any) {
-        const auto& state = static_cast<const State&>(any);
-        return StateParts{
-            state.step(), {state.square_avg(), state.momentum_buffer(), state.grad_avg()}};
-      },
-      [](const StateParts& parts) {
-        auto state = std::make_unique<State>();
-        state->step(parts.step);
-        state->square_avg(parts.tensors[0]);
-        state->momentum_buffer(parts.tensors[1]);
-        state->grad_avg(parts.tensors[2]);
-        return state;
-      }};
+  return KindWith<State, Options, &State::square_avg, &State::momentum_buffer, &State::grad_avg>(
+      optimizer, [](const Options& of) -> size_t {
+        if (of.centered()) return 3;
+        return of.momentum() > 0 ? 2 : 1;
+      });
 }
 
-inline StateKind KindOfAdagrad(const ::torch::optim::Optimizer&) {
+inline StateKind KindOfAdagrad(const ::torch::optim::Optimizer& optimizer) {
+  using Options = ::torch::optim::AdagradOptions;
   using State = ::torch::optim::AdagradParamState;
-  return {
-      1,
-      [](const ::torch::optim::OptimizerParamState& any) {
-        const auto& state = static_cast<const State&>(any);
-        return StateParts{state.step(), {state.sum()}};
-      },
-      [](const StateParts& parts) {
-        auto state = std::make_unique<State>();
-        state->step(parts.step);
-        state->sum(parts.tensors[0]);
-        return state;
-      }};
+  return KindWith<State, Options, &State::sum>(
+      optimizer, [](const Options&) -> size_t { return 1; });
 }
 
 /// kInvalidArgument for optimizers that are not LibTorch's own, and for LBFGS.
@@ -150,7 +119,10 @@ class ShardedTensors : public dtrun::detail::ShardedState {
     for (size_t g = 0; g < groups.size(); ++g)
       for (size_t k = 0; k < groups[g].params().size(); ++k)
         slots_.push_back(
-            {groups[g].params()[k], optimizer.owners_[g][k] == optimizer.communicator_.rank(), {}});
+            {groups[g].params()[k],
+             optimizer.owners_[g][k] == optimizer.communicator_.rank(),
+             {},
+             0});
   }
 
   std::vector<uint64_t> counts() const override {
@@ -171,10 +143,10 @@ class ShardedTensors : public dtrun::detail::ShardedState {
       int64_t step = 0, found = kNoState;
       std::vector<Tensor> columns = {parameter};
       std::vector<Tensor> state;
-      if (const auto* stored = StateOf(parameter)) {
-        StateParts parts = kind_.take(*stored);
-        step = parts.step, found = 0;
-        state = std::move(parts.tensors);
+      if (auto* const stored = StateOf(parameter)) {
+        found = 0;
+        if (const int64_t* const count = kind_.step_of(*stored)) step = *count;
+        for (const Tensor* const tensor : kind_.tensors_of(*stored)) state.push_back(*tensor);
       }
       state.resize(kind_.tensors);
       for (size_t k = 0; k < state.size(); ++k) {
@@ -194,12 +166,12 @@ class ShardedTensors : public dtrun::detail::ShardedState {
       if (column == 0)
         Tensor(slot.parameter).copy_(values);
       else if (slot.is_own)
-        slot.parts.tensors.push_back(at::empty_like(slot.parameter).copy_(values));
+        slot.taken.push_back(at::empty_like(slot.parameter).copy_(values));
       return;
     }
     const int64_t number = *static_cast<const int64_t*>(whole.data);
     if (column == 0)
-      slot.parts.step = number;
+      slot.step = number;
     else if (slot.is_own)
       PutState(slot, number);
   }
@@ -244,10 +216,11 @@ class ShardedTensors : public dtrun::detail::ShardedState {
   struct Slot {
     Tensor parameter;
     bool is_own;
-    StateParts parts;  // that Take has collected
+    std::vector<Tensor> taken;  // the state that Take has collected, and its step count
+    int64_t step;
   };
 
-  const ::torch::optim::OptimizerParamState* StateOf(const Tensor& parameter) const {
+  ::torch::optim::OptimizerParamState* StateOf(const Tensor& parameter) const {
     auto& states = optimizer_.inner().state();
     const auto found = states.find(ShardedOptimizer::KeyOf(states, parameter));
     return found == states.end() ? nullptr : found->second.get();
@@ -274,16 +247,17 @@ class ShardedTensors : public dtrun::detail::ShardedState {
   void PutState(Slot& slot, int64_t found) {
     auto& states = optimizer_.inner().state();
     const auto key = ShardedOptimizer::KeyOf(states, slot.parameter);
-    StateParts parts = std::move(slot.parts);
-    slot.parts = {};
+    const std::vector<Tensor> taken = std::exchange(slot.taken, {});
     if (found == kNoState) {
       states.erase(key);
       return;
     }
-    for (size_t k = 0; k < parts.tensors.size(); ++k)
-      if ((found & (int64_t{1} << k)) == 0) parts.tensors[k] = Tensor();
-    parts.tensors.resize(3);
-    states[key] = kind_.make(parts);
+    auto state = kind_.make();
+    if (int64_t* const count = kind_.step_of(*state)) *count = slot.step;
+    const std::vector<Tensor*> tensors = kind_.tensors_of(*state);
+    for (size_t k = 0; k < taken.size(); ++k)
+      if ((found & (int64_t{1} << k)) != 0) *tensors[k] = taken[k];
+    states[key] = std::move(state);
   }
 
   ::torch::nn::Module& module_;
