@@ -60,10 +60,6 @@ Opened Open(const std::string& html, const Words& options = {}) {
   return {result.out, ConsoleOf(result.err)};
 }
 
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 std::string InAttribute(const std::string& html) {
   std::string quoted;
   for (char c : html) quoted += c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
@@ -119,8 +115,8 @@ TEST_CASE("a browser shows the numbers of a run and logs no message") {
   // In epoch 8, the loss is 0.18 + 0.5 exp(-2.8). On rank 3, 3 s + cos 5.1 s are exposed.
   for (const char* number :
        {"0.2104", "92.78 %", "3.38 (4.6 %)", "12,453", "94.3 %", "9f86d081884c7d65"})
-    CHECK(Has(opened.dom, number));
-  CHECK(Has(opened.dom, "<dd>/usr/share/datasets/fashion-mnist &amp; more</dd>"));
+    CHECK_THAT(opened.dom, Catch::Contains(number));
+  CHECK_THAT(opened.dom, Catch::Contains("<dd>/usr/share/datasets/fashion-mnist &amp; more</dd>"));
 }
 
 TEST_CASE("a message on the browser's console is detected") {
