@@ -1,6 +1,6 @@
-// The cost of Elastic's copies of a sharded optimizer for a step: steps with and without copies, in
-// turn in the same processes. A step computes for a while, then updates its share with Adam. Run it
-// under dtrun, on one host or on several.
+// The cost of Elastic's copies of a sharded optimizer for a step: steps of an optimizer that is
+// kept and of one that is not, in turn in the same processes. A step computes for a while, then
+// updates its share with Adam. Run it under dtrun, on one host or on several.
 
 #include <dtrun/context.h>
 #include <dtrun/elastic.h>
@@ -61,18 +61,25 @@ double Median(std::vector<double> values) {
 
 class Training {
  public:
-  Training(const Settings& settings, dtrun::Context& job, dtrun::Elastic& elastic, Adam& adam)
-      : settings_(settings), job_(job), elastic_(elastic), optimizer_(job.world(), adam) {
-    elastic.Keep(optimizer_, static_cast<uint64_t>(settings.every));
+  Training(
+      const Settings& settings, dtrun::Context& job, dtrun::Elastic& elastic, Adam& kept,
+      Adam& plain)
+      : settings_(settings),
+        job_(job),
+        elastic_(elastic),
+        kept_(job.world(), kept),
+        plain_(job.world(), plain) {
+    elastic.Keep(kept_, static_cast<uint64_t>(settings.every));
   }
 
   void Measure() {
     std::vector<double> without, with, shares;
     for (int round = 0; round < settings_.rounds; ++round) {
-      Steps(1, false);  // waits for copies
-      without.push_back(Steps(settings_.steps, false));
-      Steps(settings_.every, true);
-      with.push_back(Steps(settings_.steps * settings_.every, true));
+      kept_.Step();  // waits for copies
+      Steps(plain_, 1, false);
+      without.push_back(Steps(plain_, settings_.steps, false));
+      Steps(kept_, settings_.every, true);
+      with.push_back(Steps(kept_, settings_.steps * settings_.every, true));
       shares.push_back(with.back() / without.back() - 1);
     }
     const dtrun::Elastic::Copies copies = elastic_.copies();
@@ -91,7 +98,7 @@ class Training {
 
  private:
   // Seconds of a step.
-  double Steps(int count, bool ends) {
+  double Steps(dtrun::ShardedOptimizer& optimizer, int count, bool ends) {
     job_.world().Barrier();
     const Clock::time_point began = Clock::now();
     for (int step = 0; step < count; ++step) {
@@ -99,7 +106,7 @@ class Training {
           Clock::now() + std::chrono::milliseconds(settings_.compute_ms);
       while (Clock::now() < until) {
       }
-      optimizer_.Step();
+      optimizer.Step();
       if (ends) elastic_.EndStep();
     }
     return std::chrono::duration<double>(Clock::now() - began).count() / count;
@@ -108,7 +115,7 @@ class Training {
   Settings settings_;
   dtrun::Context& job_;
   dtrun::Elastic& elastic_;
-  dtrun::ShardedOptimizer optimizer_;
+  dtrun::ShardedOptimizer kept_, plain_;
 };
 
 }  // namespace
@@ -124,9 +131,11 @@ int Main(int argc, char** argv) {
   options.Add("--rounds", &settings.rounds, "pairs of measurements", Range<int>{1, 1000});
   if (const auto status = options.Parse(argc, argv)) return *status == 0 ? 0 : 2;
   try {
-    Adam adam(static_cast<size_t>(settings.parameters));
+    const auto count = static_cast<size_t>(settings.parameters);
+    Adam kept(count), plain(count);
     dtrun::Elastic elastic;
-    elastic.Run([&](dtrun::Context& job) { Training(settings, job, elastic, adam).Measure(); });
+    elastic.Run(
+        [&](dtrun::Context& job) { Training(settings, job, elastic, kept, plain).Measure(); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "elastic_perf: %s\n", error.what());
     return 2;

@@ -778,6 +778,18 @@ DTRUN_API dtrun_error* dtrun_shards_wait_for(dtrun_shards* shards, size_t index)
 /// gradients of the slices are unspecified. Values and state are those of the last step.
 DTRUN_API dtrun_error* dtrun_shards_own_slices(
     dtrun_shards* shards, dtrun_update_function visit, void* argument);
+/// The next dtrun_shards_step also writes the new state of this rank's share to `places`, while it
+/// is in the cache. Place i * slots + s gets state s of slice i, in the order of
+/// dtrun_shards_own_slices, and has room for its elements. Before the first is written, when all
+/// ranks have begun the step, the step calls `begin`. Local. Steps on a GPU and
+/// dtrun_shards_step_momentum do not copy; nor does any step if `count` is 0.
+/// DTRUN_INVALID_ARGUMENT: `count` is wrong.
+DTRUN_API dtrun_error* dtrun_shards_copy_state(
+    dtrun_shards* shards, void* const* places, size_t count, void (*begin)(void* argument),
+    void* argument);
+/// 1: the last step has written the state to the places of dtrun_shards_copy_state, and no state
+/// was set since.
+DTRUN_API dtrun_error* dtrun_shards_state_is_copied(const dtrun_shards* shards, int32_t* is_copied);
 /// Gathers the whole of state `slot` of parameter `index` in `output` on rank `root`, or on all
 /// ranks if `root` is -1. Collective. `output` has as many elements as the parameter.
 DTRUN_API dtrun_error* dtrun_shards_gather_state(

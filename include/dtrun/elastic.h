@@ -119,10 +119,11 @@ class Elastic {
   /// gives the optimizer the kept values and state.
   ///
   /// After every `every` steps, each rank copies its share into memory of its host, which outlives
-  /// the rank. If there are several hosts, it also sends the share to a rank of another host, while
-  /// the next steps compute. After a loss, at most 2 * every - 1 steps are computed again, and all
-  /// values kept by this object are those of the step with which the loop goes on. The memory holds
-  /// two snapshots of each share and of each copy: copies() says how many bytes.
+  /// the rank; on one host, the step itself copies the state. If there are several hosts, it also
+  /// sends the share to a rank of another host, while the next steps compute. After a loss, at most
+  /// 2 * every - 1 steps are computed again, and all values kept by this object are those of the
+  /// step with which the loop goes on. The memory holds two snapshots of each share and of each
+  /// copy: copies() says how many bytes.
   ///
   /// kInvalidArgument: a second optimizer, a value that is kept by functions without `save` and
   /// `load`, or a call outside the function of Run. If a host and the host with its copies are lost
@@ -149,7 +150,7 @@ class Elastic {
   struct Copies {
     uint64_t held_bytes = 0,  ///< in memory, of this rank's snapshots and copies
         copy_bytes = 0;       ///< sent to another host for each copy; 0: there is one host
-    double pack_s = 0,        ///< in which the training packed snapshots, in all
+    double pack_s = 0,        ///< in which the training packed snapshots after steps, in all
         wait_s = 0;           ///< in which a step waited for copies, in all
   };
   /// All zeros if none is kept.

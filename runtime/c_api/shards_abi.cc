@@ -144,6 +144,25 @@ dtrun_error* dtrun_shards_own_slices(
   });
 }
 
+dtrun_error* dtrun_shards_copy_state(
+    dtrun_shards* shards, void* const* places, size_t count, void (*begin)(void* argument),
+    void* argument) {
+  return Guard([&] {
+    dtrun_shards& used = Use(shards, "shards");
+    if (count > 0) CheckNotNull(places, "places");
+    if (count > 0 && begin == nullptr) CheckNotNull(nullptr, "begin");
+    used.shards.CopyStateInNextStep(
+        std::vector<void*>(places, places + count), [begin, argument] { begin(argument); });
+  });
+}
+
+dtrun_error* dtrun_shards_state_is_copied(const dtrun_shards* shards, int32_t* is_copied) {
+  return Guard([&] {
+    CheckNotNull(is_copied, "is_copied");
+    *is_copied = Use(shards, "shards").shards.state_is_copied() ? 1 : 0;
+  });
+}
+
 dtrun_error* dtrun_shards_gather_state(
     dtrun_shards* shards, size_t slot, size_t index, int32_t root, void* output) {
   return Guard([&] { Use(shards, "shards").shards.GatherState(slot, index, root, output); });

@@ -89,14 +89,14 @@ void SliceCursor::operator()(uint64_t first, uint64_t count, const void* reduced
   for (size_t i = next_; i < slices.size() && slices[i].place < end; ++i) {
     const uint64_t begin = std::max(slices[i].place, first);
     const uint64_t offset = (begin - first) * share_->gradients.element;
-    Update(
-        slices[i], begin, std::min(EndOf(slices[i]), end),
-        static_cast<const char*>(reduced) + offset);
+    const uint64_t stop = std::min(EndOf(slices[i]), end);
+    Update(i, begin, stop, static_cast<const char*>(reduced) + offset);
+    if (copies_state_) CopyState(i, begin, stop);
   }
 }
 
-void SliceCursor::Update(
-    const ShardSlice& slice, uint64_t begin, uint64_t end, const char* gradient) {
+void SliceCursor::Update(size_t index, uint64_t begin, uint64_t end, const char* gradient) {
+  const ShardSlice& slice = share_->slices[index];
   const auto at = [&](const OwnedShare::Column& column) {
     return column.data + (begin - share_->range.begin) * column.element;
   };
@@ -108,6 +108,16 @@ void SliceCursor::Update(
        .gradient = gradient,
        .value = at(share_->values),
        .slots = slots_.data()});
+}
+
+// The state is in the cache of this CPU, so that memory is only written.
+void SliceCursor::CopyState(size_t index, uint64_t begin, uint64_t end) const {
+  const uint64_t done = begin - share_->slices[index].place;
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const uint64_t element = share_->state[s].element;
+    char* const to = share_->state_copies[index * slots_.size() + s] + done * element;
+    ops::CopyUnfenced(to, slots_[s], (end - begin) * element);
+  }
 }
 
 // Parameters that follow each other without a gap form one run.

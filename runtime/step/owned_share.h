@@ -70,24 +70,29 @@ struct OwnedShare {
   std::vector<ShardSlice> slices;  ///< the parts of parameters in it, in order of place
   Column gradients, values;
   std::vector<Column> state;  ///< by slot
+  /// Where a step that copies the state puts the new state of each slice, by slice and slot.
+  std::vector<char*> state_copies = {};
 };
 
 /// Splits the pieces of a share into slices of parameters for the optimizer. The pieces come in
 /// ascending order. Pieces are small, so the cursor neither searches nor allocates.
 class SliceCursor {
  public:
-  /// Both arguments outlive the cursor.
-  SliceCursor(const OwnedShare& share, const SliceUpdate& update)
-      : share_(&share), update_(&update), slots_(share.state.size()) {}
+  /// The share and the update outlive the cursor. `copies_state`: the state that `update` leaves
+  /// also goes to the share's `state_copies`, complete after the thread's next ops::FenceStores().
+  SliceCursor(const OwnedShare& share, const SliceUpdate& update, bool copies_state = false)
+      : share_(&share), update_(&update), copies_state_(copies_state), slots_(share.state.size()) {}
 
   /// Updates elements [first, first + count) of the bucket. `reduced` has their gradient.
   void operator()(uint64_t first, uint64_t count, const void* reduced);
 
  private:
-  void Update(const ShardSlice& slice, uint64_t begin, uint64_t end, const char* gradient);
+  void Update(size_t slice, uint64_t begin, uint64_t end, const char* gradient);
+  void CopyState(size_t slice, uint64_t begin, uint64_t end) const;
 
   const OwnedShare* share_;
   const SliceUpdate* update_;
+  bool copies_state_;
   size_t next_ = 0;  // slices before this index end before the next piece
   std::vector<void*> slots_;
 };

@@ -18,9 +18,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/reduce/reduce.h"
 #include "runtime/device/block_device.h"
 #include "runtime/job/rank_agreement.h"
 #include "runtime/step/owned_share.h"
@@ -377,14 +379,47 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
     std::copy_n(sums.begin() + static_cast<std::ptrdiff_t>(size()), size(), values);
 }
 
+void ParameterShards::CopyStateInNextStep(
+    const std::vector<void*>& places, std::function<void()> begin) {
+  begin_copies_ = nullptr;
+  if (places.empty()) return;
+  const size_t slots = settings_.slots.size();
+  size_t slices = 0;
+  for (const OwnedShare& share : own_) slices += share.slices.size();
+  if (places.size() != slices * slots) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "copies of the state in a step: found ", places.size(), " places, expected ",
+            slices * slots, " for ", slices, " slices with ", slots, " slots"));
+  }
+  auto next = places.begin();
+  for (OwnedShare& share : own_) {
+    share.state_copies.clear();
+    for (size_t n = share.slices.size() * slots; n > 0; --n)
+      share.state_copies.push_back(static_cast<char*>(*next++));
+  }
+  begin_copies_ = std::move(begin);
+}
+
 void ParameterShards::Step(double factor, const SliceUpdate& update) {
-  StepShares(factor, [&](const OwnedShare& share) -> ops::ShareUpdate {
-    return SliceCursor(share, update);
-  });
+  const std::function<void()> begin = std::exchange(begin_copies_, nullptr);
+  const bool copies = begin != nullptr && !on_gpu();
+  state_is_copied_ = false;
+  StepShares(
+      factor,
+      [&](const OwnedShare& share) -> ops::ShareUpdate {
+        return SliceCursor(share, update, copies);
+      },
+      copies ? begin : nullptr);
+  if (copies) ops::FenceStores();
+  state_is_copied_ = copies;
 }
 
 void ParameterShards::Step(double factor, const MomentumStep& step) {
   CheckMomentum(step);
+  begin_copies_ = nullptr;
+  state_is_copied_ = false;
   StepShares(factor, [&](const OwnedShare& share) -> ops::ShareUpdate {
     const MomentumUpdate update(share, step);
     return {ops::ShareUpdate::Piece(update), ops::ShareUpdate::Fused(update)};
@@ -429,15 +464,18 @@ void ParameterShards::CheckScalable() const {
               NameOf(parameter.value.dtype), "; expected f32 or f64, or the factor 1"));
 }
 
-void ParameterShards::StepShares(double factor, const MakeUpdate& make) {
+void ParameterShards::StepShares(
+    double factor, const MakeUpdate& make, const std::function<void()>& begin) {
   {
     const StepMeter::Scope timed(meter_);
-    UpdateShares(factor, make);
+    UpdateShares(factor, make, begin);
   }
   meter_.EndStep();
 }
 
-void ParameterShards::UpdateShares(double factor, const MakeUpdate& make) {
+// `begin` runs before the first update, when all ranks have begun the step.
+void ParameterShards::UpdateShares(
+    double factor, const MakeUpdate& make, const std::function<void()>& begin) {
   if (on_gpu() && factor != 1) CheckScalable();
   WaitForAll();
   const bool one_pass = is_fused() && !reduced_;
@@ -447,6 +485,7 @@ void ParameterShards::UpdateShares(double factor, const MakeUpdate& make) {
   } else {
     Reduce();
   }
+  if (begin != nullptr) begin();
   for (size_t b = 0; b < bucket_count(); ++b) {
     meter_.AddBucket(InBucket(*gradients_, b).bytes());
     if (one_pass) {
@@ -570,6 +609,7 @@ void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output)
 }
 
 void ParameterShards::SetState(size_t slot, size_t i, const void* input) {
+  state_is_copied_ = false;
   const uint64_t element = SizeOf(SlotDType(slot, i));
   const ShardSlice own = plan_.Owned(i, own_rank());
   if (own.count == 0) return;

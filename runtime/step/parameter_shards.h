@@ -56,6 +56,14 @@ class ParameterShards {
   /// Completes the reduction, including gradients that are not marked. Then each rank has its share
   /// of the result. A second call before a step has no effect.
   void Reduce();
+  /// In the next step, the new state of this rank's share also goes to `places`: that of slot s of
+  /// own slice i to places[i * slots + s], with the slices in the order of ForOwnSlices. The step
+  /// calls `begin` before it writes there, when all ranks have begun the step. On a GPU and with a
+  /// built-in update the step does not copy. Without places neither. Throws Error kInvalidArgument
+  /// if the number of places is wrong.
+  void CopyStateInNextStep(const std::vector<void*>& places, std::function<void()> begin);
+  /// Whether the last step has copied the state, and no state was set since.
+  bool state_is_copied() const { return state_is_copied_; }
   /// Collective, after Reduce(). Computes the sum of squares of each reduced gradient and, unless
   /// `values` is null, of each value. All ranks pass null, or none does. Throws Error
   /// kInvalidArgument if the gradients are not reduced, or a parameter is neither f32 nor f64.
@@ -116,10 +124,11 @@ class ParameterShards {
   void CheckScalable() const;
   /// Makes the update of this rank's share of a bucket.
   using MakeUpdate = std::function<ops::ShareUpdate(const OwnedShare&)>;
-  void StepShares(double factor, const MakeUpdate& make);
+  void StepShares(
+      double factor, const MakeUpdate& make, const std::function<void()>& begin = nullptr);
   void UpdateReduced(size_t bucket, double factor, const ops::ShareUpdate& update);
   void UpdateInOnePass(size_t bucket, double factor, const ops::ShareUpdate& update);
-  void UpdateShares(double factor, const MakeUpdate& make);
+  void UpdateShares(double factor, const MakeUpdate& make, const std::function<void()>& begin);
   void StartGathers();
   void Reset();
 
@@ -137,6 +146,8 @@ class ParameterShards {
   std::unique_ptr<ops::Memory> state_;                // this rank's share
   std::vector<std::vector<uint64_t>> state_offsets_;  // bytes, by slot and bucket
   std::vector<OwnedShare> own_;                       // by bucket
+  std::function<void()> begin_copies_;                // null: the next step does not copy the state
+  bool state_is_copied_ = false;                      // by the last step
 
   std::vector<ops::Work> gathers_;  // of the last step, by bucket
 

@@ -1,10 +1,12 @@
 // ShardedOptimizer compared with DistributedOptimizer. Ranks are threads.
 
+#include <dtrun/detail/sharded_state.h>
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/sharded_optimizer.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -22,6 +24,7 @@ namespace dtrun::testing {
 namespace {
 
 using Catch::Matchers::Contains;
+using namespace std::chrono_literals;
 
 ShardedOptions OneCopy(bool one_copy) {
   ShardedOptions options;
@@ -240,6 +243,64 @@ TEST_CASE("values in flight arrive before the destructor moves the values back")
             world.Barrier();
           }
         }) == Nothing(4));
+}
+
+// --- copies of the state ------------------------------------------------------------------------
+
+TEST_CASE("a step copies the state that it makes, not before all ranks have begun it") {
+  const Backend backend = GENERATE(Backend::kShm, Backend::kCopying, Backend::kHosts);
+  std::atomic<int> arrived = 0;
+  CHECK(OnRanks(3, backend, [&](Communicator& world) {
+          Moments<float> model(kCounts);
+          ShardedOptimizer optimizer(world, model);
+          detail::OptimizerShards shards(optimizer);
+          std::vector<std::string> copies;
+          shards.ForOwn([&](const auto&, const std::vector<Buffer>& columns) {
+            for (size_t c = 1; c < columns.size(); ++c)
+              copies.emplace_back(columns[c].bytes(), '?');
+          });
+          std::vector<void*> places;
+          for (std::string& copy : copies) places.push_back(copy.data());
+          for (int step = 0; step < 4; ++step) {
+            const bool asks = step != 1;
+            int arrived_before = -1;
+            shards.CopyStateInStep(
+                asks ? places : std::vector<void*>(), [&] { arrived_before = arrived; });
+            model.Backward(world.rank(), step);
+            if (world.rank() == step % 3) std::this_thread::sleep_for(20ms);
+            ++arrived;
+            optimizer.Step();
+            Expect(shards.StateIsCopied() == asks, "a copy when it is asked for");
+            if (!asks) continue;
+            Expect(arrived_before >= 3 * (step + 1), "all ranks have begun the step");
+            size_t next = 0;
+            shards.ForOwn([&](const auto&, const std::vector<Buffer>& columns) {
+              for (size_t c = 1; c < columns.size(); ++c)
+                Expect(
+                    copies[next++] ==
+                        std::string(static_cast<char*>(columns[c].data), columns[c].bytes()),
+                    "the state after the step");
+            });
+          }
+          std::vector<StateBuffer> state = optimizer.ExportState();
+          optimizer.ImportState(state);
+          Expect(!shards.StateIsCopied(), "other state has been set");
+        }) == Nothing(3));
+}
+
+TEST_CASE("a wrong number of places for copies of the state is refused") {
+  CHECK(
+      OnRanks(
+          2, Backend::kShm,
+          [](Communicator& world) {
+            Moments<float> model({64, 64});
+            ShardedOptimizer optimizer(world, model);
+            char place;
+            detail::OptimizerShards(optimizer).CopyStateInStep({&place}, [] {});
+          }) ==
+      Texts(
+          2,
+          "copies of the state in a step: found 1 places, expected 2 for 1 slices with 2 slots"));
 }
 
 // --- frozen parameters --------------------------------------------------------------------------

@@ -30,6 +30,10 @@
 // a loss, the ranks compare the pieces that they hold, and take the newest step of which they hold
 // all pieces.
 //
+// On one host, the step itself copies the state, from the cache. It overwrites the older snapshot
+// when all ranks have begun the step, so after all have ended the step before. The values are
+// copied after the step, as the caller may still change them.
+//
 // A generation is the time between two losses, in which the shares stay the same. The snapshots of
 // all generations before stay until the new one has made a step. The number of the generation that
 // has computed a step is the step's line: a step that is computed again may differ in its last
@@ -102,7 +106,7 @@ class KeptShards {
     plan_.clear();
     Begin(generation);
     Snap(step, restores ? version_.second : generation, std::move(equal));
-    state_->BeforeStep([this] { AwaitCopies(); });
+    state_->BeforeStep([this] { BeginStep(); });
   }
 
   /// Says that the optimizer, its ranks and their operations end.
@@ -138,6 +142,7 @@ class KeptShards {
   struct Snapshot {
     Marks* marks = nullptr;
     char *own = nullptr, *copy = nullptr;
+    std::vector<void*> state = {};  // of this rank's own pieces: their columns but the first
   };
   // The snapshots of a rank of this host.
   struct Seat {
@@ -379,6 +384,18 @@ class KeptShards {
         at = snapshot.copy + Lines(seat.copy_bytes);
       }
     }
+    for (Snapshot& snapshot : now().seats[now().mine].snapshots) PlaceState(own, snapshot);
+    filling_ = nullptr;
+  }
+
+  void PlaceState(const std::vector<Piece>& own, Snapshot& snapshot) const {
+    char* at = snapshot.own;
+    for (const Piece& piece : own) {
+      for (size_t c = 0; c < types_[piece.item].size(); ++c) {
+        if (c > 0) snapshot.state.push_back(at);
+        at += piece.count * SizeOf(types_[piece.item][c]);
+      }
+    }
   }
 
   // Allocates the seats of this host in memory that its ranks share. Returns false if they cannot
@@ -421,18 +438,20 @@ class KeptShards {
   void Snap(uint64_t step, uint64_t line, std::string equal) {
     const Clock::time_point began = Clock::now();
     step_ = step;
-    const size_t oldest = now().taken++ % 2;
-    Seat& seat = now().seats[now().mine];
-    Snapshot& snapshot = seat.snapshots[oldest];
+    Snapshot& snapshot = Oldest();
+    const bool has_state = filling_ == &snapshot && state_->StateIsCopied();
+    filling_ = nullptr;
     Marks& marks = *snapshot.marks;
     marks.has_own = marks.has_copy = 0;
     char* to = snapshot.own;
-    state_->ForOwn([&to](const Piece& piece, const std::vector<Buffer>& columns) {
+    state_->ForOwn([&to, has_state](const Piece& piece, const std::vector<Buffer>& columns) {
       for (const Buffer& from : columns) {
-        Copy(from, Buffer(to, piece.count, from.dtype));
+        if (!has_state || &from == columns.data()) Copy(from, Buffer(to, piece.count, from.dtype));
         to += from.bytes();
       }
     });
+    const size_t oldest = now().taken++ % 2;
+    const Seat& seat = now().seats[now().mine];
     now().equal[oldest] = std::move(equal);
     now().beside[oldest] = state_->Equal();
     marks.step = step;
@@ -444,6 +463,19 @@ class KeptShards {
       works_.push_back(ranks_->StartSend(Bytes(snapshot.own, seat.own_bytes), to_));
     }
     cost_.pack_s += std::chrono::duration<double>(Clock::now() - began).count();
+  }
+
+  // Of this rank.
+  Snapshot& Oldest() { return now().seats[now().mine].snapshots[now().taken % 2]; }
+
+  // Until all ranks have begun the step, the older snapshot may be the newest that all have.
+  void BeginStep() {
+    AwaitCopies();
+    // Copies to another host may be under way even then.
+    const bool copies = !sends_ && (step_ + 1) % every_ == 0;
+    filling_ = copies ? &Oldest() : nullptr;
+    if (!copies) return state_->CopyStateInStep({}, nullptr);
+    state_->CopyStateInStep(filling_->state, [marks = filling_->marks] { marks->has_own = 0; });
   }
 
   static Buffer Bytes(char* data, uint64_t bytes) { return Buffer(data, bytes, DType::kU8); }
@@ -484,6 +516,7 @@ class KeptShards {
   uint64_t every_ = 1, step_ = 0;
   std::vector<std::unique_ptr<Generation>> generations_;  // the last one is the present one
   Marks* newest_ = nullptr;                               // whose copies are under way
+  Snapshot* filling_ = nullptr;                           // to which the step copies the state
   std::vector<Work> works_;                               // receive, send
   Version version_;                                       // that was found
   std::vector<std::vector<Source>> plan_;                 // by item

@@ -46,6 +46,14 @@ class ShardedState {
   virtual void TakeEqual(const std::string& bytes) = 0;
   /// From now on, `call` runs before each step.
   virtual void BeforeStep(std::function<void()> call) = 0;
+  /// Asks the next step to copy what it makes of this rank's share, all columns but the first:
+  /// `places` has one for each of these columns of each piece, in the order of ForOwn. Before it
+  /// writes there, when all ranks have begun the step, it calls `begin`. No places: no copies.
+  virtual void CopyStateInStep(const std::vector<void*>& places, std::function<void()> begin) {
+    (void)places, (void)begin;
+  }
+  /// Whether the last step has done so. If not, the places have no meaning.
+  virtual bool StateIsCopied() const { return false; }
 };
 
 /// A ShardedOptimizer, which outlives this object. Its items are the parameters; the columns are
@@ -107,9 +115,21 @@ class OptimizerShards : public ShardedState {
   void BeforeStep(std::function<void()> call) override {
     optimizer_.before_step_ = std::move(call);
   }
+  void CopyStateInStep(const std::vector<void*>& places, std::function<void()> begin) override {
+    begin_copies_ = std::move(begin);
+    const auto call = [](void* self) { static_cast<OptimizerShards*>(self)->begin_copies_(); };
+    Check(dtrun_shards_copy_state(
+        optimizer_.handle_.get(), places.data(), places.size(), call, this));
+  }
+  bool StateIsCopied() const override {
+    int32_t is_copied = 0;
+    Check(dtrun_shards_state_is_copied(optimizer_.handle_.get(), &is_copied));
+    return is_copied != 0;
+  }
 
  private:
   ShardedOptimizer& optimizer_;
+  std::function<void()> begin_copies_;  // of the next step
 };
 
 }  // namespace detail
