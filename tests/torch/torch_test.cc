@@ -23,7 +23,7 @@ using dtrun::testing::TemporaryFolder;
 using dtrun::testing::Told;
 
 TEST_CASE("N ranks compute the gradients and losses of one process on the global batch") {
-  const int ranks = GENERATE(1, 2, 3);
+  const int ranks = GENERATE(1, 2, 3, 4);
   CheckStories(ranks, {"zeroed", "none", "sum", "clipping"});
 }
 
@@ -55,12 +55,12 @@ TEST_CASE("one rank's overflow under a loss scale skips the step on all ranks") 
 }
 
 TEST_CASE("unused and tied and frozen parameters behave as in one process") {
-  const int ranks = GENERATE(2, 3);
+  const int ranks = GENERATE(2, 3, 4);
   CheckStories(ranks, {"unused", "zeros", "tied_frozen_groups"});
 }
 
 TEST_CASE("a step works with several passes or a closure or no pass") {
-  const int ranks = GENERATE(2, 3);
+  const int ranks = GENERATE(2, 3, 4);
   CheckStories(ranks, {"accumulation", "closure", "no_backward"});
 }
 
@@ -137,12 +137,12 @@ TEST_CASE("ranks with different numbers of batches train as one process on all o
 }
 
 TEST_CASE("sparse gradients of embeddings are gathered by rows") {
-  const int ranks = GENERATE(1, 2, 3);
+  const int ranks = GENERATE(1, 2, 3, 4);
   CheckStories(ranks, {"sparse", "refused_sparse"});
 }
 
 TEST_CASE("an optimizer with sharded state computes the bits of one that is not sharded") {
-  const int ranks = GENERATE(1, 2, 3);
+  const int ranks = GENERATE(1, 2, 3, 4);
   CheckStories(ranks, {"sharded", "refused_sharded"});
 }
 
