@@ -60,16 +60,16 @@ TEST_CASE("doctor reports why a program cannot be run and does not run the progr
   DoctorTest test;
   test.folder = test.temp.path();
   const std::string script =
-      test.temp.Write("script", "#!/no/such/shell\ntouch " + test.temp.path() + "/ran\n", 0755);
+      test.temp.Write("trainer", "#!/no/such/shell\ntouch " + test.temp.path() + "/ran\n", 0755);
   for (const std::string& program :
        {script, test.temp.Write("text", "text"), test.temp.path() + "/missing", test.temp.path(),
-        std::string("script")}) {
+        std::string("trainer")}) {
     const CommandResult result = test.Doctor({program});
     CAPTURE(program, result.out);
     CHECK(result.exit_code == 69);
     CHECK_THAT(result.out, Contains("PROBLEM ") && Contains(": program: found "));
   }
-  CHECK(test.temp.Entries() == Words{"script", "text"});
+  CHECK(test.temp.Entries() == Words{"text", "trainer"});
 }
 
 TEST_CASE("doctor reports a missing shared library and does not run the program") {
