@@ -1,7 +1,7 @@
 // ShardedOptimizer compared with DistributedOptimizer. Ranks are threads.
 
-#include <dtrun/detail/sharded_state.h>
 #include <dtrun/distributed_optimizer.h>
+#include <dtrun/elastic.h>
 #include <dtrun/sharded_optimizer.h>
 
 #include <atomic>
