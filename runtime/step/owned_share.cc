@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/text.h"
+#include "dtrun/error.h"
 #include "dtrun/types.h"
 
 namespace dtrun::runtime {
@@ -108,6 +110,25 @@ void SliceCursor::Update(size_t index, uint64_t begin, uint64_t end, const char*
        .gradient = gradient,
        .value = at(share_->values),
        .slots = slots_.data()});
+}
+
+void DealStateCopies(const std::vector<void*>& places, std::vector<OwnedShare>& shares) {
+  const size_t slots = shares.empty() ? 0 : shares[0].state.size();
+  size_t slices = 0;
+  for (const OwnedShare& share : shares) slices += share.slices.size();
+  if (places.size() != slices * slots) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        base::Text(
+            "copies of the state in a step: found ", places.size(), " places, expected ",
+            slices * slots, " for ", slices, " slices with ", slots, " slots"));
+  }
+  auto next = places.begin();
+  for (OwnedShare& share : shares) {
+    share.state_copies.clear();
+    for (size_t n = share.slices.size() * slots; n > 0; --n)
+      share.state_copies.push_back(static_cast<char*>(*next++));
+  }
 }
 
 // The state is in the cache of this CPU, so that memory is only written.

@@ -74,6 +74,10 @@ struct OwnedShare {
   std::vector<char*> state_copies = {};
 };
 
+/// Gives each share its `state_copies` from `places`, which has one for each slot of each slice, in
+/// the order of the shares. Throws Error kInvalidArgument if the number of places is wrong.
+void DealStateCopies(const std::vector<void*>& places, std::vector<OwnedShare>& shares);
+
 /// Splits the pieces of a share into slices of parameters for the optimizer. The pieces come in
 /// ascending order. Pieces are small, so the cursor neither searches nor allocates.
 class SliceCursor {

@@ -7,6 +7,9 @@
 //
 // A caller that needs norms before the update calls Reduce first. Then the step is two passes.
 //
+// A step can also copy the state that it makes, slice by slice. It begins to when all ranks have
+// begun the step.
+//
 // On a GPU, reductions run in a second stream, and updates in the stream of the parameters. A step
 // is never one pass.
 //
@@ -383,22 +386,7 @@ void ParameterShards::CopyStateInNextStep(
     const std::vector<void*>& places, std::function<void()> begin) {
   begin_copies_ = nullptr;
   if (places.empty()) return;
-  const size_t slots = settings_.slots.size();
-  size_t slices = 0;
-  for (const OwnedShare& share : own_) slices += share.slices.size();
-  if (places.size() != slices * slots) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text(
-            "copies of the state in a step: found ", places.size(), " places, expected ",
-            slices * slots, " for ", slices, " slices with ", slots, " slots"));
-  }
-  auto next = places.begin();
-  for (OwnedShare& share : own_) {
-    share.state_copies.clear();
-    for (size_t n = share.slices.size() * slots; n > 0; --n)
-      share.state_copies.push_back(static_cast<char*>(*next++));
-  }
+  DealStateCopies(places, own_);
   begin_copies_ = std::move(begin);
 }
 
