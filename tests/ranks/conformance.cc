@@ -11,17 +11,25 @@
 #include <dtrun/types.h>
 
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "tests/conformance/public_ranks.h"
 #include "tests/conformance/suite.h"
-#include "tests/ranks/reducer_checks.h"
 
 namespace {
 
+using dtrun::Buffer;
+using dtrun::Communicator;
 using dtrun::Counts;
+using dtrun::DType;
+using dtrun::Gradient;
+using dtrun::GradientReducer;
+using dtrun::ReduceOp;
+using dtrun::ReducerOptions;
+using dtrun::Wire;
 using dtrun::testing::Findings;
 
 // The input of rank r: r % 3 elements with the value r.
@@ -30,7 +38,7 @@ std::vector<T> Own(int rank) {
   return std::vector<T>(static_cast<size_t>(rank) % 3, static_cast<T>(rank));
 }
 
-void CheckVectors(dtrun::Communicator& comm, Findings& findings) {
+void CheckVectors(Communicator& comm, Findings& findings) {
   const auto size = static_cast<size_t>(comm.size());
   std::vector<int32_t> expected;
   Counts counts;
@@ -74,11 +82,93 @@ void CheckVectors(dtrun::Communicator& comm, Findings& findings) {
   }
 }
 
+// --- reducers ------------------------------------------------------------------------------------
+
+constexpr int kSteps = 3;
+
+// Element k of a gradient on a rank. Values are small, so sums over the ranks are exact in 16 bits.
+uint64_t ValueOf(int rank, uint64_t k) { return static_cast<uint64_t>(rank + 1) * (k % 3); }
+
+template <typename T>
+void FillWith(const Buffer& gradient, int rank) {
+  for (uint64_t k = 0; k < gradient.count; ++k)
+    static_cast<T*>(gradient.data)[k] = static_cast<T>(ValueOf(rank, k));
+}
+
+template <typename T>
+uint64_t Wrong(const Buffer& gradient, int size) {
+  const auto ranks = static_cast<uint64_t>(size);
+  uint64_t wrong = 0;
+  for (uint64_t k = 0; k < gradient.count; ++k)
+    wrong += static_cast<const T*>(gradient.data)[k] !=
+             static_cast<T>(ValueOf(0, k) * (ranks * (ranks + 1) / 2));
+  return wrong;
+}
+
+void Fill(const Buffer& gradient, int rank) {
+  if (gradient.dtype == DType::kF32) FillWith<float>(gradient, rank);
+  if (gradient.dtype == DType::kF64) FillWith<double>(gradient, rank);
+  if (gradient.dtype == DType::kI64) FillWith<int64_t>(gradient, rank);
+}
+
+uint64_t WrongOf(const Buffer& gradient, int size) {
+  if (gradient.dtype == DType::kF32) return Wrong<float>(gradient, size);
+  if (gradient.dtype == DType::kF64) return Wrong<double>(gradient, size);
+  return Wrong<int64_t>(gradient, size);
+}
+
+void CheckReducer(
+    Communicator& comm, const ReducerOptions& options, const std::string& what,
+    Findings& findings) {
+  std::vector<float> own(1000);
+  std::vector<double> wide(70'000);
+  const std::vector<Gradient> gradients = {
+      {"placed", Buffer(nullptr, 5000, DType::kF32)},   {"own", Buffer(own.data(), own.size())},
+      {"large", Buffer(nullptr, 300'000, DType::kF32)}, {"wide", Buffer(wide.data(), wide.size())},
+      {"counts", Buffer(nullptr, 3, DType::kI64)},      {"small", Buffer(nullptr, 7, DType::kF32)},
+      {"never", Buffer(nullptr, 9, DType::kF32)},
+  };
+  const size_t count = gradients.size() - 1;  // the last gradient is never used
+  GradientReducer reducer(comm, gradients, options);
+  for (size_t step = 0; step < kSteps; ++step) {
+    for (size_t i = 0; i < count; ++i) Fill(reducer.gradient(i), comm.rank());
+    reducer.MarkUnused(count);
+    for (size_t k = 0; k < count; ++k)
+      reducer.MarkReady((k * 5 + step + static_cast<size_t>(comm.rank())) % count);
+    reducer.Wait();
+    for (size_t i = 0; i < count; ++i) {
+      findings.Count(
+          WrongOf(reducer.gradient(i), comm.size()) == 0 && reducer.WasUsed(i),
+          "'" + gradients[i].name + "' in step " + std::to_string(step) + ", " + what);
+    }
+    findings.Count(!reducer.WasUsed(count), "a gradient that nobody used, " + what);
+  }
+}
+
+// Checks that reducers compute exact sums with all kinds of buckets and wire formats. The order of
+// marks differs on each rank and in each step.
+void CheckReducers(Communicator& comm, Findings& findings) {
+  for (const Wire wire : {Wire::kNone, Wire::kF16, Wire::kBF16}) {
+    for (const bool grouped : {false, true}) {
+      ReducerOptions options;
+      options.op = ReduceOp::kSum;
+      options.bucket_bytes = 16 << 10;
+      options.wire = wire;
+      if (grouped) options.groups = {{0, 5}, {2, 1}};
+      CheckReducer(
+          comm, options,
+          std::string(grouped ? "grouped" : "not grouped") + ", wire " +
+              std::to_string(static_cast<int>(wire)),
+          findings);
+    }
+  }
+}
+
 // Destroys a reducer with buckets in flight, as an exception in a backward pass does.
-void CheckAbandonedReducer(dtrun::Communicator& comm, Findings& findings) {
-  const dtrun::Buffer gradient(nullptr, 4 << 20, dtrun::DType::kF32);
+void CheckAbandonedReducer(Communicator& comm, Findings& findings) {
+  const Buffer gradient(nullptr, 4 << 20, DType::kF32);
   {
-    dtrun::GradientReducer reducer(comm, {{"first", gradient}, {"second", gradient}});
+    GradientReducer reducer(comm, {{"first", gradient}, {"second", gradient}});
     reducer.MarkReady(1);
     reducer.MarkReady(0);
   }
@@ -86,7 +176,9 @@ void CheckAbandonedReducer(dtrun::Communicator& comm, Findings& findings) {
   findings.Count(true, "a reducer that is gone while its buckets are under way");
 }
 
-void CheckNames(dtrun::Communicator& comm, Findings& findings) {
+// --- names and refusals --------------------------------------------------------------------------
+
+void CheckNames(Communicator& comm, Findings& findings) {
   findings.Count(comm.name() == "world", "the world is called " + comm.name());
   const auto first = comm.Duplicate();
   const auto second = comm.Split(3);
@@ -97,7 +189,7 @@ void CheckNames(dtrun::Communicator& comm, Findings& findings) {
 }
 
 // Each rank refuses these calls locally, before it sends data.
-void CheckRefusals(dtrun::Communicator& comm, Findings& findings) {
+void CheckRefusals(Communicator& comm, Findings& findings) {
   const auto refused = [&](const std::string& expected, const auto& call) {
     std::string text = "nothing";
     try {
@@ -122,10 +214,10 @@ void CheckRefusals(dtrun::Communicator& comm, Findings& findings) {
       [&] { comm.Subset({comm.size()}); });
 }
 
-void CheckAll(dtrun::Communicator& comm, bool core, Findings& findings) {
+void CheckAll(Communicator& comm, bool core, Findings& findings) {
   CheckNames(comm, findings);
   CheckAbandonedReducer(comm, findings);
-  dtrun::testing::CheckReducers(comm, findings);
+  CheckReducers(comm, findings);
   CheckVectors(comm, findings);
   CheckRefusals(comm, findings);
   const auto ranks = dtrun::testing::OverPublicApi(comm);
@@ -159,7 +251,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "rank %d: %s\n", job.rank(), text.c_str());
   }
   uint64_t wrong = findings.wrong;
-  job.world().AllReduce(dtrun::Buffer(&wrong, 1));
+  job.world().AllReduce(Buffer(&wrong, 1));
   if (job.rank() == 0) {
     std::printf(
         "%s: %s checks, %" PRIu64 " wrong\n", job.world().backend().c_str(),
