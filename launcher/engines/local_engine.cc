@@ -171,6 +171,14 @@ class Qrsh final : public WithoutMpi {
     return SearchPath("qrsh", path).has_value();
   }
 
+  // error: commlib error: got pipe error (closing "h2/shepherd_ijs/1")
+  //   The task has ended before qrsh has passed on all of its stdin.
+  EngineLine Sort(std::string_view line) const override {
+    const bool is_inner = line.starts_with("error: commlib error: got ") &&
+                          line.find("/shepherd_ijs/") != std::string_view::npos;
+    return is_inner ? EngineLine::kIdleWarning : WithoutMpi::Sort(line);
+  }
+
   std::string Probe(const EngineCall& call) const override {
     const std::string file = base::ProcessEnv("PE_HOSTFILE").value_or("");
     if (file.empty())

@@ -141,7 +141,7 @@ TEST_CASE("in a job of Grid Engine without mpirun a job takes qrsh if other host
   CHECK_THAT(FindLaunchEngine("qrsh")->Probe(call), Catch::Contains("PE_HOSTFILE is not set"));
 }
 
-TEST_CASE("dtrun does not repeat what srun and hydra say about the end of a starter") {
+TEST_CASE("dtrun does not repeat what srun, qrsh and hydra say about the end of a starter") {
   const LaunchEngine& srun = *FindLaunchEngine("srun");
   for (const char* line :
        {"srun: error: h2: task 0: Exited with exit code 9",
@@ -150,6 +150,14 @@ TEST_CASE("dtrun does not repeat what srun and hydra say about the end of a star
     CHECK(srun.Sort(line) == EngineLine::kIdleWarning);
   CHECK(srun.Sort("srun: error: Unable to create step") == EngineLine::kWords);
   CHECK(srun.Sort("dtrun_local: lost 1") == EngineLine::kEvent);
+  const LaunchEngine& qrsh = *FindLaunchEngine("qrsh");
+  CHECK(
+      qrsh.Sort("error: commlib error: got pipe error (closing \"h2/shepherd_ijs/1\")") ==
+      EngineLine::kIdleWarning);
+  CHECK(
+      qrsh.Sort("error: commlib error: got select error (Connection refused)") ==
+      EngineLine::kWords);
+  CHECK(qrsh.Sort("dtrun_local: lost 1") == EngineLine::kEvent);
   const LaunchEngine& hydra = *FindLaunchEngine("hydra");
   CHECK(hydra.Sort("[mpiexec@h1] control_cb: assert failed") == EngineLine::kIdleWarning);
   CHECK(hydra.Sort("dtrun_local: lost 1") == EngineLine::kEvent);
