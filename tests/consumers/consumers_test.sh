@@ -7,6 +7,10 @@ cxx_flags=(-std=c++17 -Wall -Wextra -Werror -Wconversion)
 c_flags=(-std=c99 -pedantic -Wall -Wextra -Werror)
 install_and_move
 
+# For the stories that only link.
+trainer_object=$TEST_TMPDIR/trainer.o
+c++ "${cxx_flags[@]}" -I"$prefix/include" -c "$tree/tests/consumers/consumer.cc" -o "$trainer_object"
+
 with_cmake() {
   trainer_sources
   cp -L "$tree"/tests/consumers/cmake/* .
@@ -128,10 +132,8 @@ story "a trainer with the standard library's old ABI works with the same libdtru
 moved_together() {
   # shellcheck disable=SC2016 # the loader's variable
   local beside='-Wl,-rpath,$ORIGIN/../lib'
-  trainer_sources
-  pkg_config_flags
   cp -a "$prefix" together
-  c++ "${cxx_flags[@]}" trainer.cc "${flags[@]:0:1}" -Ltogether/lib -ldtrun "$beside" -o together/bin/trainer
+  c++ "$trainer_object" -Ltogether/lib -ldtrun "$beside" -o together/bin/trainer
   mv together elsewhere
   prefix=$PWD/elsewhere expect_trainer_runs elsewhere/bin/trainer
 }
@@ -149,8 +151,7 @@ debian_folders() {
   expect_output "[x] libdtrun_mpi.so: $lib/dtrun/libdtrun_mpi.so"
   expect_output "[x] libdtrun_mpich.so: $lib/dtrun/libdtrun_mpich.so"
   expect_output "[x] libdtrun_ucx.so: $lib/dtrun/libdtrun_ucx.so"
-  trainer_sources
-  c++ "${cxx_flags[@]}" trainer.cc -Iusr/include -L"$lib" -ldtrun -o trainer
+  c++ "$trainer_object" -L"$lib" -ldtrun -o trainer
   run env LD_LIBRARY_PATH="$lib" usr/bin/dtrun --tag none -np 2 ./trainer
   expect_equal "$output" "2: shm"
 }

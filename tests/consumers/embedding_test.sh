@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016 # Markdown's marks of code look like commands of the shell
-# Checks docs/guides/embedding.md: its code blocks are pieces of programs that are built and run here, its commands run, and
-# the names in its tables exist.
+# Checks docs/guides/embedding.md: its code blocks are pieces of programs that are built and run here, and the names in its
+# tables exist. embedding_commands_test.sh runs its commands.
 source tests/scripts/stories.sh
 source tests/consumers/installed.sh
 source scripts/lib/readme.sh
@@ -64,38 +64,6 @@ one_byte() {
   ! shown_in_a_program block || unmet "that a block which differs is found"
 }
 story "a block that differs from its program is found" one_byte
-
-# ~/dtrun is the installed dtrun, and this folder holds the trainers and the page's own build files.
-commands_run() {
-  local command number=0
-  trainer_sources
-  readme_blocks "$page" cmake | sed '/^\f$/,$d' >CMakeLists.txt # libtorch_test.sh uses the second one
-  readme_blocks "$page" starlark | sed "s,/home/you/dtrun,$prefix," >blocks
-  sed '/^\f$/,$d' blocks >WORKSPACE
-  sed '1,/^\f$/d; /^\f$/d' blocks >BUILD.bazel
-  export HOME=${prefix%/*}
-  # shellcheck disable=SC2317 # the page calls it
-  bazel() {
-    own_bazel "$@"
-    return "$status"
-  }
-  while read -r -u 3 command; do
-    number=$((number + 1))
-    echo "page: $command"
-    case $command in
-      scripts/install*) expect_equal "$command" "scripts/install ~/dtrun" ;; # done by install_and_move
-      *) eval "$command" </dev/null || unmet "that '$command' works" ;;
-    esac
-  done 3< <(readme_commands "$page")
-  own_bazel shutdown
-  ((number >= 9)) || unmet "nine commands at least, got $number"
-  expect_trainer_runs build/trainer
-  expect_trainer_runs ./trainer
-  expect_trainer_runs bazel-bin/trainer
-  expect_c_trainer_runs build/trainer_c
-  expect_c_trainer_runs ./trainer_c
-}
-story "the commands of the page run in their order" commands_run
 
 # Prints the code in the second column of the tables below "Coming from", one piece per line.
 our_side() {

@@ -227,7 +227,7 @@ void CheckAll(Communicator& comm, bool core, Findings& findings) {
   // The hierarchical backend adds one host after another. Rounded sums therefore differ from those
   // of the tree over all ranks.
   const bool any_values = comm.backend() != "hierarchical";
-  const int operations = core ? 50 : dtrun::testing::RunsInFull() ? 1500 : 500;
+  const int operations = core ? 50 : dtrun::testing::RunsInFull() ? 1500 : 200;
   dtrun::testing::CheckRandomOperations(*ranks, findings, 21, operations, any_values);
   dtrun::testing::CheckSameBits(*ranks, findings);
   dtrun::testing::CheckMessages(*ranks, findings);

@@ -21,6 +21,7 @@
 #include "models/optim/by_name.h"
 #include "models/train/replica.h"
 #include "models/train/steps.h"
+#include "tests/conformance/suite.h"
 #include "tests/models/gpu/gpu_rig.h"
 #include "tests/models/thread_world.h"
 #include "tests/support/subprocess.h"
@@ -138,11 +139,12 @@ void CheckClose(const std::vector<double>& got, const std::vector<double>& expec
 }
 
 TEST_CASE("ResNet-18 trains on a GPU with the losses of the CPU", "[cuda_network]") {
+  const int steps = RunsInFull() ? 20 : 8;
   std::vector<double> cpu, gpu;
   CHECK(OnRanks(1, [&](Communicator& world) {
-          cpu = TrainResNet(world, Cpu(), 20, false);
+          cpu = TrainResNet(world, Cpu(), steps, false);
           const auto device = Gpu();
-          gpu = TrainResNet(world, *device, 20, false);
+          gpu = TrainResNet(world, *device, steps, false);
         }) == std::vector<std::string>{""});
   CheckClose(gpu, cpu);
   CHECK(cpu.back() < cpu.front() / 2);
