@@ -197,7 +197,7 @@ TEST_CASE("a launcher that is deleted and starts again finds no rank of its form
 TEST_CASE("the end of a pod's grace period begins with SIGTERM: the ranks save and dtrun says 75") {
   if (Skipped()) return;
   const CommandResult result = InPods(
-      "$job --launcher ssh tests/launcher/jobs/preemptible save >$out & "
+      "$job --launcher ssh tests/launcher/dtrun/preemptible save >$out & "
       "until_all; pkill -TERM -x dtrun; wait $!; echo code $?; grep -c noticed $out");
   CAPTURE(result.err);
   CHECK(result.out == "code 75\n4\n");

@@ -16,7 +16,7 @@ CommandResult While(
     const std::string& options, const std::string& behaviour, const std::string& then) {
   return Run(ScriptOnHosts(
       "out=$TMPDIR/out; launcher/dtrun --tag none -H h1:1,h2:1 " + options +
-      " $PWD/tests/launcher/jobs/preemptible " + behaviour +
+      " $PWD/tests/launcher/dtrun/preemptible " + behaviour +
       " >$out & "
       "until [ \"$(cat $out 2>/dev/null | wc -l)\" = 2 ]; do sleep 0.1; done; " +
       then + "; wait $!; echo code $?; grep -c noticed $out"));

@@ -8,7 +8,7 @@
 
 #include "base/launch_env.h"
 #include "base/text.h"
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 
 namespace dtrun::testing {
 namespace {

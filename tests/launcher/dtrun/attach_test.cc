@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/text.h"
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 
 namespace dtrun::testing {
 namespace {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <iterator>
 
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 #include "tests/support/json.h"
 
 namespace dtrun::testing {

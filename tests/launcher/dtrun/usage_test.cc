@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 #include "tests/support/completed_line.h"
 #include "tests/support/json.h"
 

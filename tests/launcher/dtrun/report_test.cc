@@ -11,7 +11,7 @@
 #include <regex>
 
 #include "base/text.h"
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 #include "tests/support/json.h"
 
 namespace dtrun::testing {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/text.h"
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 
 namespace dtrun::testing {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "base/text.h"
 #include "launcher/support/launch_error.h"
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 #include "tests/support/page.h"
 #include "tests/support/text.h"
 

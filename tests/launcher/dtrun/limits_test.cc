@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/text.h"
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 
 namespace dtrun::testing {
 namespace {

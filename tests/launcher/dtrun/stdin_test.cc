@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "tests/launcher/jobs/process_test.h"
+#include "tests/launcher/dtrun/process_test.h"
 
 namespace dtrun::testing {
 namespace {
