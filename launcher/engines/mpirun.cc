@@ -85,8 +85,8 @@ class Mpirun final : public LaunchEngine {
   // Warnings without a problem:
   //
   //   [h1:812] plm:rsh: Warning: setpgid(831,831) failed in parent with errno=Permission denied(13)
-  //     The ssh process has called exec before mpirun could put it into its own process group. The
-  //     process puts itself there, too.
+  //     Open MPI 5 writes plm:ssh. The ssh process has called exec before mpirun could put it into
+  //     its own process group. The process puts itself there, too.
   //   [warn] Epoll MOD(1) on fd 27 failed. Old events were 6; ...: Bad file descriptor
   //     libevent learns late that an ended connection is closed.
   //
@@ -104,7 +104,8 @@ class Mpirun final : public LaunchEngine {
       if (has(event)) return EngineLine::kEvent;
     if (open_mpi_ == 5 && line.starts_with("-----")) return EngineLine::kFence;
     if (line.starts_with('\0')) return EngineLine::kIdleWarning;
-    const bool idle = has("plm:rsh: Warning: setpgid(") || line.starts_with("[warn] Epoll ");
+    const bool idle = has("plm:rsh: Warning: setpgid(") || has("plm:ssh: Warning: setpgid(") ||
+                      line.starts_with("[warn] Epoll ");
     return idle ? EngineLine::kIdleWarning : EngineLine::kWords;
   }
 

@@ -12,6 +12,8 @@ namespace {
 
 constexpr char kSetpgid[] =
     "[h1:812] plm:rsh: Warning: setpgid(831,831) failed in parent with errno=Permission denied(13)";
+constexpr char kSetpgidOfOpenMpi5[] =
+    "[h1:00041] plm:ssh: Warning: setpgid(44,44) failed in parent with errno=Permission denied(13)";
 constexpr char kEpoll[] =
     "[warn] Epoll MOD(1) on fd 27 failed. Old events were 6; read change was 0 (none): Bad file "
     "descriptor";
@@ -37,6 +39,7 @@ struct Engine {
 TEST_CASE("only harmless warnings are left out of mpirun's messages") {
   Engine engine;
   engine.Write(std::string("a host is lost\n\n") + kSetpgid + "\n" + kEpoll + "\nthe job ends\n");
+  engine.Write(std::string(kSetpgidOfOpenMpi5) + "\n");
   CHECK(engine.shown == "a host is lost\n\nthe job ends\n");
   engine.Write("plm:rsh: setpgid is fine\nsome [warn] Epoll text\n");
   CHECK(
