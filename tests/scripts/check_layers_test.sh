@@ -189,7 +189,15 @@ absent_folder() {
   expect_output "(no examples/ in this tree)"
 }
 
+no_arguments() {
+  fresh_clone
+  run scripts/check_layers --fast
+  expect_status 2
+  expect_equal "$output" "check_layers: unknown argument '--fast'; expected none"
+}
+
 own_bazel
+story "an argument is refused" no_arguments
 story "a tree that obeys every arrow passes" obeys
 story "a dependency against an arrow fails with the path" broken_graph
 story "a part that uses a higher part or has no row fails with the edge" broken_parts
