@@ -104,7 +104,9 @@ class Checker {
     if (buffer.data == nullptr && buffer.count > 0) {
       Refuse(Text(which, " is null but has ", buffer.count, " elements"));
     }
-    if (buffer.count > UINT64_MAX / 2 / SizeOf(buffer.dtype)) {
+    uint64_t bytes = 0;
+    const bool overflows = __builtin_mul_overflow(buffer.count, SizeOf(buffer.dtype), &bytes);
+    if (overflows || bytes > INT64_MAX) {
       Refuse(Text(which, " has ", buffer.count, " elements: more than memory can hold"));
     }
     if (buffer.device >= 0 && UpdatesShares(c_.kind)) {
@@ -406,23 +408,28 @@ uint64_t Calls::Receives(int source, int destination) const {
   return listed ? called.receives[source] : PartOf(*called.call);
 }
 
+bool Calls::HaveTables() const {
+  bool tables = false;
+  for (int r = 0; r < size_; ++r) tables |= at(r).call->tables != 0;
+  return tables;
+}
+
 bool Calls::SameArguments() const {
   const Call& first = *at(0).call;
-  const bool counts_agree =
-      Combines(kind()) || (traits().input == Layout::kWhole && traits().output == Layout::kWhole);
-  bool same = true, tables = first.tables != 0;
+  bool same = true, same_count = true;
   for (int r = 1; r < size_; ++r) {
     const Call& call = *at(r).call;
     same &= call.kind == first.kind && call.dtype == first.dtype && call.op == first.op &&
             call.root == first.root && call.divisor == first.divisor &&
             call.before == first.before && call.after == first.after;
-    tables |= call.tables != 0;
+    same_count &= call.count == first.count;
   }
   if (!same) return false;
-  for (int r = 1; r < size_ && (counts_agree || !tables); ++r) {
-    if (at(r).call->count != first.count) return false;
-  }
-  if (!HasShares(kind()) || !tables) return true;
+  const bool tables = HaveTables();
+  const bool one_count = !tables || Combines(kind()) ||
+                         (traits().input == Layout::kWhole && traits().output == Layout::kWhole);
+  if (one_count && !same_count) return false;
+  if (!tables || !HasShares(kind())) return true;
   for (int r = 0; r < size_; ++r) {
     if (at(r).sends == nullptr || !std::equal(at(r).sends, at(r).sends + size_, at(0).sends)) {
       return false;
@@ -433,10 +440,7 @@ bool Calls::SameArguments() const {
 
 bool Calls::Agree() const {
   if (!SameArguments()) return false;
-  if (Combines(kind())) return true;
-  bool tables = false;
-  for (int r = 0; r < size_; ++r) tables |= at(r).call->tables != 0;
-  if (!tables) return true;
+  if (Combines(kind()) || !HaveTables()) return true;
   for (int source = 0; source < size_; ++source) {
     for (int destination = 0; destination < size_; ++destination) {
       if (Sends(source, destination) != Receives(source, destination)) return false;
@@ -517,13 +521,15 @@ Range Calls::Share(int rank) const {
 }
 
 uint64_t Calls::InputCount(int rank) const {
-  if (Combines(kind())) return at(rank).call->count;
-  if (traits().input == Layout::kByRank) {
-    uint64_t sum = 0;
-    for (int d = 0; d < size_; ++d) sum += Sends(rank, d);
-    return sum;
-  }
-  return Sends(rank, at(rank).call->root);
+  const Called& called = at(rank);
+  if (Combines(kind())) return called.call->count;
+  // Where one rank gets data, that is the root.
+  const uint64_t to_root = Sends(rank, called.call->root);
+  if (traits().input != Layout::kByRank) return to_root;
+  if (called.sends == nullptr) return to_root * static_cast<uint64_t>(size_);
+  uint64_t sum = 0;
+  for (int d = 0; d < size_; ++d) sum += Sends(rank, d);
+  return sum;
 }
 
 uint64_t Calls::OutputCount(int rank) const {

@@ -154,6 +154,7 @@ class Calls {
   uint64_t PartOf(const Call& call) const;
   uint64_t Sends(int source, int destination) const;
   uint64_t Receives(int source, int destination) const;
+  bool HaveTables() const;
   bool SameArguments() const;
   std::map<std::string, std::vector<int>> Descriptions(bool exactly) const;
   CollectiveKind kind() const { return static_cast<CollectiveKind>(by_rank_[0].call->kind); }

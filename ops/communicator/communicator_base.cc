@@ -24,9 +24,10 @@ Work Communicator::Start(Collective collective) {
         ErrorCode::kInvalidArgument,
         Text(NameOf(collective.kind), " cannot be started as an operation"));
   }
-  DropIgnoredCounts(collective, rank());
-  CheckArguments(collective, rank(), size());
-  const int device = DeviceOf(collective, rank());
+  const int own = rank();
+  DropIgnoredCounts(collective, own);
+  CheckArguments(collective, own, size());
+  const int device = DeviceOf(collective, own);
   if (device < 0) return StartChecked(std::move(collective));
   if (make_device_group_ == nullptr) {
     throw Error(

@@ -23,7 +23,7 @@ namespace dtrun::ops::shm {
 
 ShmOperation::ShmOperation(const std::shared_ptr<ShmGroup>& group, Collective collective)
     : Operation(group->members(), group->NextSequence(), CallOf(collective, group->rank())),
-      meeting_(group, std::move(collective), sequence()) {}
+      meeting_(group, std::move(collective), sequence(), call()) {}
 
 Operation::Progress ShmOperation::Advance() {
   switch (phase_) {
@@ -81,9 +81,9 @@ void ShmOperation::FinishInline() {
     const Range range = collective.kind == CollectiveKind::kReduceScatter
                             ? calls.Share(rank)
                             : Range{0, calls.OutputCount(rank)};
-    std::vector<const void*> inputs;
+    PerRank<const void*> inputs(size, nullptr);
     for (int r = 0; r < size; ++r) {
-      inputs.push_back(meeting_.inline_data(r) + range.begin * meeting_.element());
+      inputs[r] = meeting_.inline_data(r) + range.begin * meeting_.element();
     }
     void* to = output;
     Reduce(inputs.data(), size, &to, 1, range.count, collective.input.dtype, meeting_.arithmetic());
@@ -99,7 +99,8 @@ void ShmOperation::FinishInline() {
   }
 }
 
-Meeting::Meeting(std::shared_ptr<ShmGroup> group, Collective collective, uint64_t sequence)
+Meeting::Meeting(
+    std::shared_ptr<ShmGroup> group, Collective collective, uint64_t sequence, const Call& call)
     : group_(std::move(group)),
       collective_(std::move(collective)),
       sequence_(sequence),
@@ -110,8 +111,8 @@ Meeting::Meeting(std::shared_ptr<ShmGroup> group, Collective collective, uint64_
           .op = collective_.op,
           .divisor = collective_.divisor == 0 ? group_->size() : collective_.divisor,
           .scale = collective_.scale},
-      call_(CallOf(collective_, group_->rank())),
-      called_(static_cast<size_t>(group_->size()), Called{.call = &call_}),
+      call_(call),
+      called_(group_->size(), Called{.call = &call_}),
       calls_(called_.data(), group_->size()) {}
 
 void Meeting::Post() {
@@ -149,7 +150,7 @@ bool Meeting::AllHere() {
     if (!group_->compares_calls()) continue;
     const Call& call = arrival.posting.call;
     const uint64_t* counts = layout.counts(sequence_, arrived_);
-    called_[static_cast<size_t>(arrived_)] = {
+    called_[arrived_] = {
         .call = &call,
         .sends = (call.tables & Call::kSends) != 0 ? counts : nullptr,
         .receives = (call.tables & Call::kReceives) != 0 ? counts + size() : nullptr,

@@ -1,6 +1,8 @@
 #ifndef DTRUN_OPS_SHM_SHM_OPERATION_H_
 #define DTRUN_OPS_SHM_SHM_OPERATION_H_
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -12,11 +14,32 @@
 
 namespace dtrun::ops::shm {
 
+/// One value per rank. Needs no allocation for up to 8 ranks, which would be a noticeable part of a
+/// small collective.
+template <typename T>
+class PerRank {
+ public:
+  PerRank(int size, const T& value) : many_(size > kFew ? static_cast<size_t>(size) : 0) {
+    std::fill_n(data(), size, value);
+  }
+
+  T* data() { return many_.empty() ? few_.data() : many_.data(); }
+  T& operator[](int rank) { return data()[rank]; }
+
+ private:
+  static constexpr int kFew = 8;
+
+  std::array<T, kFew> few_;
+  std::vector<T> many_;
+};
+
 /// One collective on one rank. It holds this rank's call and, once all ranks have arrived, the
 /// calls and the reachable buffers of the other ranks.
 class Meeting {
  public:
-  Meeting(std::shared_ptr<ShmGroup> group, Collective collective, uint64_t sequence);
+  /// `call`: the collective as this rank's call.
+  Meeting(
+      std::shared_ptr<ShmGroup> group, Collective collective, uint64_t sequence, const Call& call);
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
@@ -65,7 +88,7 @@ class Meeting {
   Arithmetic arithmetic_;
   int arrived_ = 0;  // ranks [0, arrived_) have been seen
   Call call_;
-  std::vector<Called> called_;
+  PerRank<Called> called_;
   Calls calls_;
   std::vector<std::shared_ptr<const Region>> regions_;  // kept mapped until the end
   std::vector<char*> inputs_, outputs_;
@@ -110,7 +133,7 @@ class ShmOperation : public Operation {
 /// The buffers of all ranks after a meeting.
 struct Met : public ReachedBuffers {
   Met(const std::shared_ptr<ShmGroup>& group, const Collective& collective)
-      : meeting(group, collective, group->NextSequence()) {}
+      : meeting(group, collective, group->NextSequence(), CallOf(collective, group->rank())) {}
 
   bool all() const override { return mapped; }
   char* input(int rank) const override { return meeting.input(rank); }

@@ -91,7 +91,7 @@ dtrun_error* dtrun_shutdown(dtrun_context* context) {
   return Guard([&] {
     CheckNotNull(context, "context");
     // A forked child may call this function from atexit. It has no job to end.
-    if (!context->owner.watch.forked()) context->context.Shutdown();
+    if (!context->owner.process.watch.forked()) context->context.Shutdown();
   });
 }
 
@@ -246,7 +246,7 @@ struct dtrun_replicas {
          .leave = [&made] { made.Leave(); },
          .leavers = [&made] { return made.Left(); }});
     dtrun::runtime::c_api::Owner owner = context.owner;
-    owner.launch_rank = index;
+    owner.process.launch_rank = index;
     owner.recorder = replica.recorder.get();
     owner.timeline = nullptr;
     owner.engine = replica.engine.get();

@@ -21,7 +21,7 @@ dtrun_context::dtrun_context(
     const dtrun::ops::MpiHandle& handle)
     : context(dtrun::base::ProcessEnv, given, handle),
       owner{
-          .launch_rank = context.launch_rank(),
+          .process = {.launch_rank = context.launch_rank()},
           .recorder = &context.recorder(),
           .timeline = &context.timeline(),
           .log = &context.log(),
@@ -80,7 +80,7 @@ class ProgramsFormat : public WireFormat {
 
 }  // namespace
 
-void CheckProcess(const Owner& owner) {
+void CheckProcess(const Process& owner) {
   if (!owner.watch.forked()) return;
   throw Error(
       ErrorCode::kInvalidArgument,
@@ -96,8 +96,8 @@ dtrun_error* NewError(
       static_cast<int32_t>(code), message, {ranks.begin(), ranks.end()}, operation};
 }
 
-void CheckNotNull(const void* pointer, const char* name) {
-  if (pointer == nullptr) throw Error(ErrorCode::kInvalidArgument, Text(name, " is NULL"));
+void RefuseNull(const char* name) {
+  throw Error(ErrorCode::kInvalidArgument, Text(name, " is NULL"));
 }
 
 std::shared_ptr<WireFormat> ReadWireFormat(int32_t wire, const dtrun_wire_format* format) {

@@ -32,17 +32,24 @@
 
 namespace dtrun::runtime::c_api {
 
+/// The process that a handle belongs to.
+struct Process {
+  base::ForkWatch watch = {};
+  int launch_rank = 0;
+};
+
 /// The process that a handle belongs to, and pointers to objects of its context. The context
 /// outlives all handles.
 struct Owner {
-  base::ForkWatch watch = {};
-  int launch_rank = 0;
+  Process process = {};
   ops::FlightRecorder* recorder = nullptr;                     // of the context
   Timeline* timeline = nullptr;                                // of the context; null: none
   const base::LogSink* log = nullptr;                          // of the context
   const std::vector<base::Corruption>* corruptions = nullptr;  // of the launch; null: none
   ops::Engine* engine = nullptr;                               // of the context
   uint64_t gpu_memory_bytes = 0;                               // the job's limit; 0: none
+
+  operator const Process&() const { return process; }
 };
 
 /// Defaults for all reducers, from the job's options.
@@ -54,7 +61,7 @@ struct ReducerDefaults {
 };
 
 /// Throws Error kInvalidArgument in a forked child of the owner.
-void CheckProcess(const Owner& owner);
+void CheckProcess(const Process& owner);
 
 }  // namespace dtrun::runtime::c_api
 
@@ -89,8 +96,9 @@ struct dtrun_memory {
   std::unique_ptr<dtrun::ops::Memory> memory;
 };
 
+// Each operation makes one, so it holds no more of its owner than a check needs.
 struct dtrun_work {
-  dtrun::runtime::c_api::Owner owner;
+  dtrun::runtime::c_api::Process owner;
   dtrun::ops::Work work;
 };
 
@@ -125,7 +133,12 @@ dtrun_error* Guard(const Body& body) {
   }
 }
 
-void CheckNotNull(const void* pointer, const char* name);
+[[noreturn]] void RefuseNull(const char* name);
+
+/// Throws Error kInvalidArgument if `pointer` is NULL.
+inline void CheckNotNull(const void* pointer, const char* name) {
+  if (pointer == nullptr) RefuseNull(name);
+}
 
 /// Dereferences `handle`. Throws Error kInvalidArgument if it is NULL or of another process.
 template <typename Handle>
@@ -138,7 +151,9 @@ Handle& Use(Handle* handle, const char* name) {
 /// Deletes `handle`, except in a forked child: its peers rely on the inherited resources.
 template <typename Handle>
 void Destroy(Handle* handle) {
-  if (handle != nullptr && !handle->owner.watch.forked()) delete handle;
+  if (handle == nullptr) return;
+  const Process& owner = handle->owner;
+  if (!owner.watch.forked()) delete handle;
 }
 
 /// Copies the caller's options. A caller that was compiled with a later version has a longer

@@ -184,7 +184,8 @@ void CorruptOnPurpose(dtrun_reducer& reducer) {
   const auto* corruptions = reducer.owner.corruptions;
   if (corruptions == nullptr || corruptions->empty()) return;
   for (const dtrun::base::Corruption& each : *corruptions)
-    if (each.rank == reducer.owner.launch_rank && each.step == reducer.owner.recorder->step() + 1 &&
+    if (each.rank == reducer.owner.process.launch_rank &&
+        each.step == reducer.owner.recorder->step() + 1 &&
         !reducer.reducer.Corrupt(static_cast<size_t>(each.bucket)))
       (*reducer.owner.log)(
           dtrun::base::LogLevel::kWarning,
