@@ -141,11 +141,12 @@ Verdict BlameFor(const ExitRecord& record, const std::vector<base::HostSlots>& h
 
 /// The meaning of the engine's exit code if no record of a rank explains the failure.
 struct EngineEnd {
-  Verdict none_started;     ///< if no rank has a record
-  std::string left;         ///< text after "rank 1 on h1 exited with code 0"; "": not the reason
-  std::string lost_daemon;  ///< name of the daemon that the code reports as lost; "": none
-  Verdict unexplained;      ///< in all other cases
-  int first_lost = -1;      ///< the rank that the engine saw killed first; -1: not known
+  Verdict none_started;  ///< if no rank has a record
+  /// The text after "rank 1 on h1 exited with code 0"; "": that is not the reason.
+  std::string left = "";
+  std::string lost_daemon = "";  ///< name of the daemon that the code reports as lost; "": none
+  Verdict unexplained;           ///< in all other cases
+  int first_lost = -1;           ///< the rank that the engine saw killed first; -1: not known
   /// The daemon that the engine lost first, as its number among the other hosts, from 1; 0: not
   /// known.
   int daemon = 0;
