@@ -523,7 +523,7 @@ Range Calls::Share(int rank) const {
 uint64_t Calls::InputCount(int rank) const {
   const Called& called = at(rank);
   if (Combines(kind())) return called.call->count;
-  // Where one rank gets data, that is the root.
+  // The root gets a part in each kind. Without tables, all parts are equal.
   const uint64_t to_root = Sends(rank, called.call->root);
   if (traits().input != Layout::kByRank) return to_root;
   if (called.sends == nullptr) return to_root * static_cast<uint64_t>(size_);

@@ -14,8 +14,8 @@
 
 namespace dtrun::ops::shm {
 
-/// One value per rank. Needs no allocation for up to 8 ranks, which would be a noticeable part of a
-/// small collective.
+/// One value per rank. Up to 8 ranks need no allocation: its time would be a noticeable part of a
+/// small collective's.
 template <typename T>
 class PerRank {
  public:
