@@ -15,7 +15,8 @@ fastest is the figure that counts:
   max_autotune        the same, with kernels tuned
   max_autotune_graph  tuned kernels, in a graph by hand
 
-Every way is tried with the batch size that the first one is fastest with, then the others with the rest, as far as the time goes.
+Every way is tried with the batch size that the first one is fastest with, then the others with the rest, as far as the time goes:
+--time-limit also ends a way that is being made.
 
 Images/s are those of the median epoch, on the host's clock from before the first step to after the last one has ended. Compiling,
 tuning, capturing, a first epoch, and making an epoch's order are not counted.
@@ -29,6 +30,7 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 
 import common
@@ -65,7 +67,7 @@ def arguments():
     parser.add_argument("--graph-steps", type=int, default=8, help="steps that a graph made by hand holds, at most")
     parser.add_argument("--images", type=int, help="train on the first of them alone")
     parser.add_argument("--threads", type=int, help="of the computation on a CPU")
-    parser.add_argument("--time-limit", type=float, default=0, help="start no variant after this many seconds; 0: no limit")
+    parser.add_argument("--time-limit", type=float, default=0, help="end after this many seconds, with what was measured until then; 0: no limit")
     parser.add_argument("--json", help="write the rows to this file")
     found = parser.parse_args()
     if found.dtype not in DTYPES:
@@ -258,9 +260,8 @@ def pairs(variants, batches, best_batch):
     yield from ((variant, batch) for variant in quick for batch in reversed(batches) if batch != best)
 
 
-def measure_all(options, images, labels):
-    start = time.perf_counter()
-    rows = []
+def measure_all(options, images, labels, rows):
+    """Appends a row to `rows` as soon as it is measured."""
     batches = [batch for batch in options.batches if batch <= len(images)]
 
     def best_batch():
@@ -268,16 +269,39 @@ def measure_all(options, images, labels):
         return best["batch"] if best else batches[0]
 
     for variant, batch in pairs(options.variants, batches, best_batch) if batches else ():
-        if options.time_limit and time.perf_counter() - start > options.time_limit:
-            print(f"{variant:19} batch {batch:6}: not tried after {options.time_limit:.0f} s", flush=True)
-            continue
         if hasattr(torch, "_dynamo"):
             torch._dynamo.reset()
         rows.append(measure(options, variant, batch, images, labels))
         gc.collect()  # graphs keep their memory until then
         if images.is_cuda:
             torch.cuda.empty_cache()
-    return rows
+
+
+def report(options, device, rows):
+    """Returns the exit code."""
+    best = best_of(rows)
+    if best:
+        print(f"best: {best['variant']}, batch {best['batch']}: {best['images_per_s']:,.0f} images/s", flush=True)
+    else:
+        print("torch_cnn: nothing ran", flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"torch": torch.__version__, "device": device, "dtype": options.dtype, "best": best, "rows": rows}, file, indent=1)
+            file.write("\n")
+    return 0 if best else 1
+
+
+def end_after(seconds, ended, report_rows):
+    """A compiler that tunes kernels runs for minutes, and goes on after a signal: so a thread ends the process."""
+
+    def end():
+        with ended:
+            print(f"torch_cnn: the rest was not measured within {seconds:g} s", flush=True)
+            os._exit(report_rows())
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def main():
@@ -296,17 +320,13 @@ def main():
     images, labels = images.to(device), labels.to(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     print(f"PyTorch {torch.__version__} on {name}, {options.dtype}, {len(images)} images", flush=True)
-    rows = measure_all(options, images, labels)
-    best = best_of(rows)
-    if best:
-        print(f"best: {best['variant']}, batch {best['batch']}: {best['images_per_s']:,.0f} images/s")
-    else:
-        print("torch_cnn: nothing ran")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"torch": torch.__version__, "device": name, "dtype": options.dtype, "best": best, "rows": rows}, file, indent=1)
-            file.write("\n")
-    return 0 if best else 1
+    rows = []
+    ended = threading.Lock()
+    if options.time_limit:
+        end_after(options.time_limit, ended, lambda: report(options, name, list(rows)))
+    measure_all(options, images, labels, rows)
+    with ended:
+        return report(options, name, rows)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,14 @@ PY
 in_f32() { learns f32; }
 in_bf16() { learns bf16; }
 
+time_is_up() {
+  data
+  run python3 "$peer" --data-dir . --device cpu --variants eager,compile --batch-size 32 --epochs 3 --time-limit 0.001 --json rows.json
+  expect_status 1
+  expect_output "torch_cnn: the rest was not measured within 0.001 s"
+  expect_output "torch_cnn: nothing ran"
+}
+
 refused() {
   data
   run python3 "$peer" --device cpu --dtype f64
@@ -64,5 +72,6 @@ if reason=$(python3 -c 'import torch' 2>&1); then with_torch=story; else with_to
 skip_without_torch() { skip_story "$1" "$(tail -n 1 <<<"$reason")"; }
 $with_torch "network C learns in f32 with every batch size that fits the data set" in_f32
 $with_torch "network C learns in bf16" in_bf16
+$with_torch "a measurement that takes longer than the time limit is left out" time_is_up
 $with_torch "wrong options and missing data are refused by name" refused
 end_of_stories
