@@ -338,7 +338,8 @@ DTRUN_API dtrun_error* dtrun_broadcast_bytes(
 /// DTRUN_UNAVAILABLE (device memory). A wait returns the errors that only all ranks together can
 /// detect, on every rank: DTRUN_MISMATCH (with the call of each rank), DTRUN_PEER_LOST,
 /// DTRUN_TIMEOUT (with the missing ranks), DTRUN_SYSTEM. After DTRUN_MISMATCH, the next operation
-/// of the communicator works. After DTRUN_PEER_LOST or DTRUN_TIMEOUT, destroy the communicator.
+/// of the communicator works. After DTRUN_PEER_LOST or DTRUN_TIMEOUT, only
+/// dtrun_communicator_reform and dtrun_communicator_destroy may be called.
 ///
 /// **In place** means that two buffers of one call are the same memory. Each operation says if it
 /// allows that. Any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT. An input

@@ -96,8 +96,8 @@ inline Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
 /// **Errors.** Before anything is sent, StartX throws kInvalidArgument (the text names the
 /// argument, the value found and the value expected) or kUnavailable (device memory). Wait throws
 /// on every rank: kMismatch (with the call of each rank), kPeerLost, kTimeout (with the missing
-/// ranks), kSystem. After kMismatch, the next operation works. After kPeerLost or kTimeout the
-/// communicator is unusable; destroy it.
+/// ranks), kSystem. After kMismatch, the next operation works. After kPeerLost or kTimeout, only
+/// Reform and the destructor may be called.
 class Communicator {
  public:
   /// The owner of a handle.

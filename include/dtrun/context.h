@@ -177,9 +177,9 @@ inline std::vector<dtrun_option> ToC(const Options& options) {
 }  // namespace detail
 
 /// Makes this process a rank of its job. Collective over all processes that one launcher started,
-/// or that were started by hand on one host (docs/guides/embedding.md: how ranks find each other).
-/// A process that was started alone is a world of one rank, in which everything works. `options`
-/// (see docs/reference/options.md) win over the environment. Errors: kInvalidArgument (an option),
+/// or that were started by hand (docs/guides/embedding.md: how ranks find each other). A process
+/// that was started alone is a world of one rank, in which everything works. `options` (see
+/// docs/reference/options.md) win over the environment. Errors: kInvalidArgument (an option),
 /// kMismatch (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
 inline Context Init(const Options& options = {}) {
   const std::vector<dtrun_option> list = detail::ToC(options);

@@ -266,8 +266,8 @@ class MirroredStrategy : public MirroringStrategy {
 };
 
 /// The ranks of any number of hosts. Hosts may have different numbers of ranks. TF_CONFIG is
-/// supported: `Init()` uses it to join processes that were started by hand on one host, and `dtrun`
-/// reads hosts from it.
+/// supported: `Init()` uses it to join processes that were started by hand, and `dtrun` reads hosts
+/// from it.
 class MultiWorkerMirroredStrategy : public MirroringStrategy {
  public:
   /// kInvalidArgument: TF_CONFIG describes another job, or a host has another number of ranks than

@@ -167,7 +167,7 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
       ->excludes(nesterov);
   add_setting("--weight-decay", s.weight_decay, "Of all but adam [of each optimizer's own]", 1000);
   add_setting("--beta1", s.beta1, "Of adam, adamw, lamb and muon [0.9]", 1);
-  add_setting("--beta2", s.beta2, "Of adam, adamw, lamb and muon [0.999]", 1);
+  add_setting("--beta2", s.beta2, "Of adam, adamw, lamb and muon [0.999; of muon 0.95]", 1);
   add_setting("--epsilon", s.epsilon, "Of adam, adamw, lamb and muon [of each one's own]", 1);
   app.add_option("--seed", o.seed, "Of initial weights, order of examples and dropout [1]")
       ->check(Integer(0, UINT64_MAX))
@@ -335,7 +335,9 @@ ParsedOptions ParseOptions(int argc, const char* const* argv, const TrainOptions
       "Trains a convolutional network on Fashion-MNIST, alone or as the ranks of a dtrun job.\n"
       "Exit codes: 0 success, 2 usage, 65 the loss is not a number, 66 data or checkpoint "
       "unusable, "
-      "73 a result file, the saved model or a checkpoint could not be written, 76 ranks disagree.",
+      "70 not enough memory or a fault of the system, "
+      "73 a result file, the saved model or a checkpoint could not be written, "
+      "75 the job is going to end and the training is saved, 76 ranks disagree.",
       "cnn_fmnist");
   const auto add = [&](const char* group, void (*options)(CLI::App&, TrainOptions&)) {
     app.option_defaults()->group(group);
