@@ -261,6 +261,7 @@ class Elastic {
     if (!found || found->step <= step_) return;
     Take(found->state);
     step_ = found->step;
+    is_overwritten_ = false;
   }
 
   // Takes values from the bytes of Saved.
@@ -300,25 +301,39 @@ class Elastic {
         kept.optimizer->parameters()[i].gradient = kept.gradients[i];
     if (job_ != nullptr) Load(job);
     detail::CheckSameText(job.world(), "kept values", Description());
-    uint64_t mine[] = {step_, shards_ != nullptr ? 1u : 0u};
-    std::vector<uint64_t> all(2 * static_cast<size_t>(job.size()));
-    job.world().AllGather(Buffer(mine, 2), Buffer(all.data(), all.size()));
+    uint64_t mine[] = {step_, shards_ != nullptr ? 1u : 0u, is_overwritten_ ? 1u : 0u};
+    std::vector<uint64_t> all(3 * static_cast<size_t>(job.size()));
+    job.world().AllGather(Buffer(mine, 3), Buffer(all.data(), all.size()));
     int root = 0;  // the rank with the most steps
-    bool sharded = false;
-    for (size_t r = 0; 2 * r < all.size(); ++r) {
-      if (all[2 * r] > all[2 * static_cast<size_t>(root)]) root = static_cast<int>(r);
-      sharded = sharded || all[2 * r + 1] != 0;
+    bool sharded = false, overwritten = false;
+    for (size_t r = 0; 3 * r < all.size(); ++r) {
+      if (all[3 * r] > all[3 * static_cast<size_t>(root)]) root = static_cast<int>(r);
+      sharded = sharded || all[3 * r + 1] != 0;
+      overwritten = overwritten || all[3 * r + 2] != 0;
     }
-    step_ = all[2 * static_cast<size_t>(root)];
+    uint64_t step = all[3 * static_cast<size_t>(root)];
     if (sharded) {
+      step_ = step;
       const std::optional<int> found = FindShards(job);
       if (!found) return;
       root = *found;
-    } else if (step_ == 0) {
+      step = step_;
+    } else if (step == 0) {
+      if (overwritten)
+        throw Error(
+            ErrorCode::kUnavailable,
+            "the ranks that had the values of the last step were lost while they gave them to the "
+            "others; the training begins again, at its last checkpoint if it loads one");
       return;
+    } else if (step_ < step) {
+      // If a rank is lost meanwhile, these are the values of no step.
+      step_ = 0;
+      is_overwritten_ = true;
     }
     BroadcastBuffers(job.world(), kept_, root);
     for (const KeptByFunctions& kept : broadcasts_) kept.broadcast(job.world(), root);
+    step_ = step;
+    is_overwritten_ = false;
   }
 
   // Goes back to the newest step of which all shares are there, and returns the rank with its
@@ -355,6 +370,7 @@ class Elastic {
   Context* job_ = nullptr;      // in which EndStep keeps the state; null: it does not
   Context* running_ = nullptr;  // of the present call of `work`
   uint64_t step_ = 0;
+  bool is_overwritten_ = false;  // a broadcast has begun to overwrite the values, and has failed
   uint32_t losses_ = 0;
 };
 

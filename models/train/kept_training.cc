@@ -121,8 +121,8 @@ void KeptTraining::EndStep(Run& run) {
 
 void KeptTraining::Keep(Run& run, const History& history) {
   const bool is_whole = run.replica().distributed_optimizer().has_whole_state();
-  if (!boundary_ || !is_whole) return;
-  tensors_.clear();
+  // If a rank was lost while Restore gave values to the replica, what was kept before still holds.
+  if (!boundary_ || !is_whole || !tensors_.empty()) return;
   for (const NamedBuffer& tensor : BorrowAll(run.replica())) {
     const auto* bytes = static_cast<const std::byte*>(tensor.buffer.data);
     tensors_.emplace_back(bytes, bytes + tensor.buffer.bytes());

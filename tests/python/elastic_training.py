@@ -17,13 +17,15 @@ def main():
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
-    state = hvd.elastic.TorchState(model, optimizer, step=0)
+    sampler = hvd.elastic.ElasticSampler(range(1000))
+    state = hvd.elastic.TorchState(model, optimizer, step=0, sampler=sampler)
     killed = os.path.exists("killed")
     calls = []
 
     @hvd.elastic.run
     def train(state):
         calls.append(state.step)
+        assert len(sampler) == len(list(sampler)) == -(-(1000 - state.step * hvd.size()) // hvd.size())
         while state.step < STEPS:
             x = torch.randn(8, 4, generator=torch.Generator().manual_seed(state.step * hvd.size() + hvd.rank()))
             optimizer.zero_grad()
@@ -32,6 +34,7 @@ def main():
                 open("killed", "x").close()
                 os.kill(os.getpid(), signal.SIGKILL)
             optimizer.step()
+            sampler.record_batch(state.step, 1)
             state.step += 1
             state.commit()
 

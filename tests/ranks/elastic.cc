@@ -5,13 +5,15 @@
 //   300 steps, digest 1234567890abcdef, each example 3 times
 // When it loses ranks, a rank writes them and its operation to FOLDER/lost.RANK.
 // FOLDER/slow: a step takes 20 ms instead of 2 ms. FOLDER/duplicates: before each step the ranks
-// make communicators, which takes longer than the step.
+// make communicators, which takes longer than the step. FOLDER/by_function: the values are kept by
+// a function, in whose first call rank 2 is killed.
 
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
 #include <dtrun/elastic.h>
 #include <dtrun/error.h>
 #include <dtrun/types.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +48,18 @@ class Training {
   void Keep(dtrun::Elastic& elastic) {
     elastic.Keep("weights", dtrun::Buffer(weights_.data(), weights_.size()));
     elastic.Keep("used", dtrun::Buffer(used_.data(), used_.size()));
+  }
+
+  void KeepByFunction(dtrun::Elastic& elastic, const std::string& folder) {
+    elastic.Keep([this, folder](dtrun::Communicator& ranks, int root) {
+      const std::string died = folder + "/died";
+      if (ranks.rank() == 2 && !std::ifstream(died).good()) {
+        std::ofstream(died).flush();
+        ::raise(SIGKILL);
+      }
+      ranks.Broadcast(dtrun::Buffer(weights_.data(), weights_.size()), root);
+      ranks.Broadcast(dtrun::Buffer(used_.data(), used_.size()), root);
+    });
   }
 
   // The gradient ends with one count for each example.
@@ -95,7 +109,10 @@ int Main(int argc, char** argv) {
   const bool duplicates = std::ifstream(folder + "/duplicates").good();
   dtrun::Elastic elastic;
   Training training;
-  training.Keep(elastic);
+  if (std::ifstream(folder + "/by_function").good())
+    training.KeepByFunction(elastic, folder);
+  else
+    training.Keep(elastic);
   try {
     elastic.Run([&](dtrun::Context& job) {
       const char* const number = std::getenv("DTRUN_RANK");

@@ -87,6 +87,9 @@ class ElasticJob {
     return this->step() >= step;
   }
   CommandResult Wait() { return job_->Wait(); }
+  bool Has(const std::string& file) const {
+    return std::ifstream(folder_.path() + "/" + file).good();
+  }
   // The lost ranks in the error of a survivor, and its operation.
   std::string Lost(int rank) const {
     return Read(folder_.path() + "/lost." + std::to_string(rank));
@@ -237,6 +240,17 @@ TEST_CASE("a job that loses three of four ranks at once goes on from the last on
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   CHECK(result.out == UndisturbedResult());
+}
+
+TEST_CASE("a rank that is lost while the ranks get their values spoils the values of none") {
+  ElasticJob job(300, {"--restarts", "5"}, false, "tests/ranks/elastic", "by_function");
+  REQUIRE(job.AwaitStep(40));
+  REQUIRE(kill(job.process(0), SIGKILL) == 0);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == UndisturbedResult());
+  CHECK(job.Has("died"));
 }
 
 const std::string kSharded = "tests/ranks/elastic_sharded";

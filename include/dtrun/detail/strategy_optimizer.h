@@ -82,7 +82,7 @@ class MirroredOptimizer : public StrategyOptimizer {
   /// Collective. `inner` outlives this object.
   MirroredOptimizer(
       Communicator& replicas, Optimizer& inner, const StrategyOptimizerOptions& options = {})
-      : inner_(inner), optimizer_(replicas, inner, ToDistributed(options)) {
+      : op_(options.op), inner_(inner), optimizer_(replicas, inner, ToDistributed(options)) {
     BroadcastParameters(replicas, inner.parameters());
     BroadcastOptimizerState(replicas, inner);
   }
@@ -98,7 +98,8 @@ class MirroredOptimizer : public StrategyOptimizer {
     return values;
   }
   void ReturnValues() override {}
-  bool has_whole_state() const override { return true; }
+  /// With kAdasum, each rank has a state of its own.
+  bool has_whole_state() const override { return op_ != ReduceOp::kAdasum; }
   ReducerStatistics statistics() const override { return optimizer_.statistics(); }
 
  private:
@@ -110,6 +111,7 @@ class MirroredOptimizer : public StrategyOptimizer {
     return told;
   }
 
+  ReduceOp op_;
   Optimizer& inner_;
   DistributedOptimizer optimizer_;
 };

@@ -71,11 +71,10 @@ class State:
     def check_host_updates(self):
         """Does nothing: when ranks come, the collective that runs at that moment ends with an error, and run() goes on with them."""
 
-    # The rank whose values become those of all: that with the most commits.
+    # The rank whose values become those of all, and its commits: the most.
     def _root(self):
         commits = collectives.allgather(torch.tensor([self._commits], device="cpu"), "elastic.commits").tolist()
-        self._commits = max(commits)
-        return commits.index(self._commits)
+        return commits.index(max(commits)), max(commits)
 
     def save(self):
         """Keeps the values."""
@@ -110,9 +109,12 @@ class ObjectState(State):
         for name, value in self._kept.items():
             setattr(self, name, copy.deepcopy(value))
 
+    # If a rank is lost meanwhile, the last values and commits of this rank still belong together.
     def sync(self):
-        self._sync(self._root())
+        root, commits = self._root()
+        self._sync(root)
         self.save()
+        self._commits = commits
 
     # What restore() needs.
     def _kept_values(self):
@@ -216,9 +218,10 @@ class ElasticSampler(torch.utils.data.Sampler):
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state):
-        """Goes on from there, with the present ranks."""
+        """Goes on from there, with the present ranks. After a loss, reset() deals again when the new ranks are there."""
         self.epoch, self.processed_num = state["epoch"], state["processed_num"]
-        self.reset()
+        if _job.is_initialized():
+            self.reset()
 
     def reset(self):
         """Deals the examples that are left to the present ranks."""
