@@ -22,17 +22,33 @@ _wait = library.dtrun_named_work_wait
 _destroy = library.dtrun_named_work_destroy
 
 
+class Handle:
+    """A work of the library. Results that lie in its memory keep it, and not the Work, which has them."""
+
+    __slots__ = ("value", "__weakref__")
+
+    def __init__(self, value):
+        self.value = value
+
+    def __del__(self):
+        _destroy(self.value)
+
+
 class Work:
     """Submitted tensors. Keeps the memory of the tensors until the work is done."""
 
-    __slots__ = ("handle", "inputs", "results", "finish", "done", "__weakref__")
+    __slots__ = ("owner", "inputs", "results", "finish", "done", "__weakref__")
 
     def __init__(self, handle, inputs=None, results=None, finish=None):
-        self.handle = handle
+        self.owner = Handle(handle)
         self.inputs = inputs
         self.results = results
         self.finish = finish  # makes the results from the work
         self.done = False
+
+    @property
+    def handle(self):
+        return self.owner.value
 
     def test(self):
         """Whether the work is done or has failed. Does not wait."""
@@ -52,7 +68,7 @@ class Work:
         return self.results
 
     def result(self, index):
-        """The result of tensor `index` as a view. Its memory is valid as long as this work, or is the tensor's output."""
+        """The result of tensor `index` as a view. Its memory is valid as long as `owner`, or is the tensor's output."""
         buffer, shape, dimensions = _abi.Buffer(), c.POINTER(c.c_uint64)(), c.c_uint64()
         check(library.dtrun_named_work_result(self.handle, index, c.byref(buffer), c.byref(shape), c.byref(dimensions)))
         return View(buffer.data, buffer.count, buffer.dtype, buffer.device, buffer.stream, tuple(shape[:dimensions.value]))
@@ -70,10 +86,8 @@ class Work:
         return last.value
 
     def __del__(self):
-        if self.done or _is_over(self.handle):
-            _destroy(self.handle)
-        else:  # nobody waits for it, but the queue still has its memory
-            _abandoned[:] = [one for one in _abandoned if not _is_over(one[0])] + [(self.handle, self.inputs, self.results)]
+        if not self.done and not _is_over(self.handle):  # nobody waits for it, but the queue still has its memory
+            _abandoned[:] = [one for one in _abandoned if not _is_over(one[0].value)] + [(self.owner, self.inputs, self.results)]
 
 
 _abandoned = []

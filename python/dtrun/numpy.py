@@ -27,6 +27,8 @@ _TYPES = {"uint8": _abi.U8, "int8": _abi.I8, "uint16": _abi.U16, "int16": _abi.I
 
 def _view(array):
     number = _TYPES.get(array.dtype.name)
+    if not array.dtype.isnative:
+        raise ValueError(f"dtype {array.dtype} has another byte order than this machine; expected {array.dtype.newbyteorder('=')}")
     if number is None:
         raise ValueError(f"dtype {array.dtype} has no counterpart in dtrun; expected one of {', '.join(_TYPES)}")
     return View(array.ctypes.data, array.size, number, -1, None, array.shape)
@@ -47,13 +49,13 @@ def _output(out, shape, dtype):
     return out
 
 
-# The memory of a work as an array, which keeps the work.
+# The memory of a work as an array, which keeps this memory.
 def _array(work, index, dtype):
     view = work.result(index)
     if view.count == 0:
         return np.empty(view.shape, dtype)
     memory = (c.c_char * (view.count * dtype.itemsize)).from_address(view.data)
-    memory.work = work
+    memory.owner = work.owner
     return np.frombuffer(memory, dtype).reshape(view.shape)
 
 

@@ -1,5 +1,6 @@
 """dtrun and dtrun.numpy, on any number of ranks."""
 import time
+import weakref
 
 import numpy as np
 
@@ -33,6 +34,21 @@ def test_reductions_of_all_types():
     two = np.full(3, 2.0)
     assert np.array_equal(collectives.all_reduce(two, op=collectives.PRODUCT), two**SIZE)
     assert collectives.all_reduce(np.array([RANK == 0]), op=collectives.MAX).tolist() == [True]
+
+
+def test_numbers_of_another_byte_order_are_refused():
+    with cases.raises(ValueError, "another byte order than this machine; expected float32"):
+        collectives.all_reduce(np.ones(3, np.dtype(np.float32).newbyteorder()))
+
+
+def test_a_work_ends_with_its_last_reference_and_its_result_stays():
+    work = collectives.all_gather(np.full(1000, float(RANK)), asynchronous=True)
+    result, memory = work.wait(), weakref.ref(work.owner)
+    work = weakref.ref(work)
+    assert work() is None and memory() is not None
+    assert result.reshape(SIZE, 1000)[:, 0].tolist() == [float(rank) for rank in range(SIZE)]
+    del result
+    assert memory() is None
 
 
 def test_factors_before_and_after():

@@ -2,10 +2,12 @@
 
 DEVICE=cuda puts the tensors on the GPU (PyTorch 2 or later).
 """
+import collections
 import copy
 import math
 import os
 import time
+import warnings
 
 import torch
 
@@ -411,20 +413,41 @@ def test_a_gradient_that_this_rank_has_not_counts_as_zeros():
 
 
 def test_parameters_that_are_frozen_now_and_then():
-    network = model()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), 0.1, weight_decay=0.1), network.named_parameters())
-    for step in range(4):
-        for parameter in network[0].parameters():
-            parameter.requires_grad_(step % 2 == 1)
-        frozen = network[0].weight.detach().clone()
-        optimizer.zero_grad(set_to_none=True)
-        network(mine(batch(step))).pow(2).mean().backward()
-        optimizer.step()
-        assert torch.equal(frozen, network[0].weight) == (step % 2 == 0)
+    for told in ({}, {"num_groups": 1}, {"num_groups": 2}):
+        network = model()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), 0.1, weight_decay=0.1), network.named_parameters(),
+                                             **told)
+        for step in range(4):
+            for parameter in network[0].parameters():
+                parameter.requires_grad_(step % 2 == 1)
+            frozen = network[0].weight.detach().clone()
+            optimizer.zero_grad(set_to_none=True)
+            network(mine(batch(step))).pow(2).mean().backward()
+            optimizer.step()
+            assert torch.equal(frozen, network[0].weight) == (step % 2 == 0)
+            assert differ_over_ranks(network) == 0
+
+
+def test_a_scheduler_that_was_made_before_the_wrapping():
+    network, whole = model(), model()
+    inner = torch.optim.SGD(network.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, 0.5)
+    optimizer = hvd.DistributedOptimizer(inner, network.named_parameters())
+    alone = torch.optim.SGD(whole.parameters(), 0.1)
+    for step in range(3):
+        for one, opt, rows in ((network, optimizer, mine(batch(step))), (whole, alone, batch(step))):
+            opt.zero_grad()
+            one(rows).pow(2).mean().backward()
+            opt.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it counts the steps of the optimizer that it was made with
+            scheduler.step()
+        alone.param_groups[0]["lr"] *= 0.5
+    assert differ(network, whole) < 1e-10
 
 
 def test_sparse_gradients():
-    for told in ({}, {"sparse_as_dense": True}):
+    for told in ({}, {"sparse_as_dense": True}, {"sparse_as_dense": True, "num_groups": 1}):
         torch.manual_seed(3)
         table = torch.nn.Embedding(10, 4, sparse=True)
         whole = torch.nn.Embedding.from_pretrained(table.weight.detach().clone(), freeze=False)
@@ -456,7 +479,8 @@ def test_the_optimizer_with_adaptive_summation():
     if SIZE & (SIZE - 1):
         return
     network = model()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network.parameters(), 0.1), network.named_parameters(), op=hvd.Adasum)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(network[0].parameters(), 0.1), network[0].named_parameters(), op=hvd.Adasum)
+    optimizer.add_param_group({"params": list(network[2].parameters())})
     losses = []
     for _ in range(10):
         optimizer.zero_grad()
@@ -476,6 +500,9 @@ def differ_over_ranks(network):
     return (hvd.allreduce(flat, op=hvd.Max) - hvd.allreduce(flat, op=hvd.Min)).abs().max().item()
 
 
+Pair = collections.namedtuple("Pair", "first second")
+
+
 def test_parameters_and_optimizers_from_one_rank():
     for make in OPTIMIZERS:
         torch.manual_seed(100 + RANK)
@@ -485,9 +512,11 @@ def test_parameters_and_optimizers_from_one_rank():
             network(batch(0)).pow(2).mean().backward()
             optimizer.step()
             optimizer.param_groups[0]["lr"] = 0.123
+            optimizer.param_groups[0]["pair"] = Pair(1, torch.ones(2))
         hvd.broadcast_parameters(network.state_dict(), 0)
         hvd.broadcast_optimizer_state(optimizer, 0)
         assert differ_over_ranks(network) == 0 and optimizer.param_groups[0]["lr"] == 0.123
+        assert optimizer.param_groups[0]["pair"].second.tolist() == [1.0, 1.0]
         optimizer.zero_grad()
         network(batch(1)).pow(2).mean().backward()
         optimizer.step()

@@ -80,7 +80,7 @@ trains_with_numpy() {
   run env -i PATH="$venv/bin:/usr/bin:/bin" PYTHONPATH=/usr/lib/python3/dist-packages OMPI_ALLOW_RUN_AS_ROOT=1 \
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR="$TEST_TMPDIR" dtrun --tag none -np 2 python numpy_cases.py
   expect_status 0
-  expect_output "18 cases passed"
+  expect_output "20 cases passed"
 }
 
 page() {

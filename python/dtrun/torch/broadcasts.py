@@ -70,6 +70,11 @@ class _Place:
         self.dtype, self.shape, self.device = tensor.dtype, tuple(tensor.shape), tensor.device.type
 
 
+# A list or tuple of the type of `value`.
+def _like(value, items):
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+
+
 def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
     """Makes the state and the settings of an optimizer those of rank `root_rank`. Any torch.optim optimizer; `model` is unused."""
     tensors = []
@@ -81,7 +86,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
         if isinstance(value, dict):
             return {key: lift(one) for key, one in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(lift(one) for one in value)
+            return _like(value, [lift(one) for one in value])
         return value
 
     structure = lift(optimizer.state_dict()) if rank() == root_rank else None
@@ -101,7 +106,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
         if isinstance(value, dict):
             return {key: place(one) for key, one in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(place(one) for one in value)
+            return _like(value, [place(one) for one in value])
         return value
 
     state = place(structure)

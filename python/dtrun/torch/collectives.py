@@ -45,13 +45,13 @@ def _state(tensor):
 _TENSORS = _queue.Arrays(_view, _state)
 
 
-# The memory of a work as a tensor, which keeps the work, on the device of the input.
+# The memory of a work as a tensor, which keeps this memory, on the device of the input.
 def _received(work, index, like):
     view = work.result(index)
     if view.count == 0:
         return torch.empty(view.shape, dtype=like.dtype, device=like.device)
     memory = (c.c_char * (view.count * like.element_size())).from_address(view.data)
-    memory.work = work
+    memory.owner = work.owner
     return torch.frombuffer(memory, dtype=like.dtype).view(view.shape).to(like.device)
 
 

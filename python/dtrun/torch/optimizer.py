@@ -38,6 +38,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     wrapped = type(type(optimizer).__name__, (mixin, type(optimizer)), {})
     result = wrapped.__new__(wrapped)
     result.__dict__.update(optimizer.__dict__)
+    result.__dict__.pop("step", None)  # a scheduler of learning rates has put its own there
     names = _parameter_names(optimizer, named_parameters)
     if op == Adasum:
         result._prepare(names, compression, backward_passes_per_step, process_set)
@@ -175,15 +176,23 @@ class _ReducedOptimizer:
         if number is None:
             self._begin(group, self._names[parameter])
             return
-        ready = self._ready.setdefault(number, set())
-        ready.add(parameter)
-        if len(ready) == len(group):
+        self._ready.setdefault(number, set()).add(parameter)
+        self._begin_group(number, group)
+
+    # Starts a group if all of it that is trained is ready.
+    def _begin_group(self, number, group):
+        trained = [parameter for parameter in group if parameter.requires_grad]
+        if trained and self._ready[number].issuperset(trained):
             del self._ready[number]
-            self._begin(group, f"group.{number}")
+            self._begin(trained, f"group.{number}")
 
     # Starts the reduction of the gradients of some parameters, under one name.
     def _begin(self, parameters, name):
         self._begun.update(parameters)
+        if self._sparse_as_dense:
+            for parameter in parameters:
+                if parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.to_dense()
         if len(parameters) == 1 and parameters[0].grad.is_sparse:
             self._begin_sparse(parameters[0], name)
             return
@@ -202,10 +211,6 @@ class _ReducedOptimizer:
         self._works.append(finish)
 
     def _begin_sparse(self, parameter, name):
-        if self._sparse_as_dense:
-            parameter.grad = parameter.grad.to_dense()
-            self._begin([parameter], name)
-            return
         if self._op not in (Average, collectives.Sum):
             raise ValueError(f"the gradient of {name} is sparse; expected op=Average or Sum, or sparse_as_dense=True")
         result = collectives.sparse_allreduce_async(parameter.grad, "gradient." + name, self._op, self._process_set)
@@ -239,6 +244,10 @@ class _ReducedOptimizer:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             self._begin_when_group_is_ready(parameter)
+        for parameter in self._names:  # of a group, the last that was awaited may be frozen now
+            number, group = self._group_of.get(parameter, (None, None))
+            if number in self._ready:
+                self._begin_group(number, group)
 
     @contextlib.contextmanager
     def skip_synchronize(self):
@@ -285,6 +294,12 @@ class _AdasumOptimizer:
         self._compression = compression
         self._process_set = process_set
         self.set_backward_passes_per_step(passes)
+
+    def add_param_group(self, group):
+        """Adds parameters, whose changes are combined, too."""
+        super().add_param_group(group)
+        for parameter in self.param_groups[-1]["params"]:
+            self._names[parameter] = f"parameter.{len(self._names)}"
 
     def set_backward_passes_per_step(self, passes):
         """Has no effect on the step: gradients are never reduced."""
