@@ -471,7 +471,8 @@ class Agent {
     end_by_ = std::chrono::steady_clock::now() + kDrainTime;
     KillRanks();
     FinishIfPossible();
-    host_timeout_ = relay_.empty() ? kDrainTime : kDrainTimeBelow;
+    // Later than `end_by_`, so that the last reports come first.
+    host_timeout_ = relay_.empty() ? 2 * kDrainTime : kDrainTimeBelow;
   }
 
   void FinishIfPossible() {

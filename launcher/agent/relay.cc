@@ -34,8 +34,7 @@ void Relay::Start(const json& job) {
     std::vector<std::string> words = below.at("words");
     words.push_back(branch.head.at("name"));
     words.push_back(below.at("agent"));
-    auto& link = agents_[host];
-    link = start_(
+    auto link = start_(
         words, [this, host](const Frame& frame) { Hear(host, frame); },
         [this, host](const LinkEnd& end) {
           const json body = {{"why", end.why}, {"words", end.words}};
@@ -43,6 +42,7 @@ void Relay::Start(const json& job) {
           agents_.erase(host);
         });
     link->Send({FrameType::kJob, -1, JsonText(its_job)});
+    agents_[host] = std::move(link);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/launch_env.h"
@@ -49,15 +50,19 @@ HostLook Unfinished(const Target& target) {
            "see /etc/hosts and DNS"}}};
 }
 
+HostLook Failed(const Target& target, const std::exception& error) {
+  return {
+      .host = target.host,
+      .slots = target.slots,
+      .address = "",
+      .reach = {{true, "dtrun", error.what(), "a look at the host", ""}}};
+}
+
 HostLook LookOrFail(const Target& target, const LookPlan& plan) {
   try {
     return LookAt(target, plan);
   } catch (const std::exception& error) {
-    return {
-        .host = target.host,
-        .slots = target.slots,
-        .address = "",
-        .reach = {{true, "dtrun", error.what(), "a look at the host", ""}}};
+    return Failed(target, error);
   }
 }
 
@@ -65,13 +70,20 @@ std::vector<HostLook> LookAtAll(const std::vector<Target>& targets, const LookPl
   const auto looks = std::make_shared<Looks>();
   looks->results.resize(targets.size());
   looks->missing = targets.size();
-  for (size_t i = 0; i < targets.size(); ++i)
-    std::thread([looks, i, target = targets[i], plan] {
-      HostLook look = LookOrFail(target, plan);
-      const std::lock_guard lock(looks->mutex);
-      looks->results[i] = std::move(look);
-      if (--looks->missing == 0) looks->done.notify_one();
-    }).detach();
+  const auto end = [looks](size_t i, HostLook look) {
+    const std::lock_guard lock(looks->mutex);
+    looks->results[i] = std::move(look);
+    if (--looks->missing == 0) looks->done.notify_one();
+  };
+  for (size_t i = 0; i < targets.size(); ++i) {
+    try {
+      std::thread([end, i, target = targets[i], plan] {
+        end(i, LookOrFail(target, plan));
+      }).detach();
+    } catch (const std::system_error& error) {
+      end(i, Failed(targets[i], error));
+    }
+  }
   std::unique_lock lock(looks->mutex);
   looks->done.wait_until(
       lock, plan.deadline + std::chrono::seconds(1), [&] { return looks->missing == 0; });

@@ -226,6 +226,7 @@ void Child::Write(const std::string& text) {
 // started may keep the child's stderr open, such as the master of an ssh connection. After the
 // child's end, only output that is already there is therefore read.
 bool Child::ReadSome(Clock::time_point deadline) {
+  if (Clock::now() >= deadline) return false;
   pollfd files[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {end_, POLLIN, 0}};
   const int ready = poll(files, 3, MillisecondsUntil(deadline));
   if (ready < 0 && errno == EINTR) return true;

@@ -206,7 +206,10 @@ class Starter {
     serves_ = true;
     caller_ = std::make_unique<FrameStream>(
         poller_, in, out, [this](const Frame& frame) { Obey(frame); },
-        [this](const std::string&) { End(128 + SIGHUP); });
+        [this](const std::string& why) {
+          if (!why.empty()) std::fprintf(stderr, "dtrun_local: %s\n", why.c_str());
+          End(128 + SIGHUP);
+        });
     if (is_step) caller_->SayWhatCame();
     while (!launched_ && !ending_) poller_.Wait(milliseconds(-1));
     if (!launched_ && interruption_ == 0) return RefuseUse();

@@ -46,7 +46,12 @@ void HostDiscovery::Tick(std::chrono::steady_clock::time_point now) {
   if (now - started_ < kBetweenRuns) return;
   started_ = now;
   output_.clear();
-  child_ = StartPiped({program_});
+  try {
+    child_ = StartPiped({program_});
+  } catch (const LaunchError& error) {
+    error_ = Text("--host-discovery-script ", program_, ": ", error.what());
+    return;
+  }
   complaints_ = std::make_unique<Complaints>(poller_, child_->complaints);
   poller_.Watch(child_->channel, POLLIN, [this](short) { Read(); });
 }

@@ -503,7 +503,12 @@ void HostAgents::SignalRank(int rank, int signal) {
 void HostAgents::Add(const base::HostSlots& host, bool on_this_machine) {
   Host& added = Make(host, on_this_machine);
   added.is_late = true;
-  Start(added);
+  try {
+    Start(added);
+  } catch (const LaunchError& error) {
+    added.refusal = error;
+    added.gone = true;
+  }
 }
 
 std::vector<std::pair<std::string, std::string>> HostAgents::TakeRefusals() {

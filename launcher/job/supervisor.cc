@@ -245,15 +245,17 @@ void Supervisor::Reap() {
 }
 
 // The children of a killed process become children of this program, so the loop goes on until none
-// is left.
+// is left. A process that waits for a dead file system or a driver may not end for hours.
 void Supervisor::KillLeftOvers(const std::vector<pid_t>& spared) {
+  constexpr std::chrono::seconds kPatience{5};
+  std::vector<pid_t> left = spared;
   for (bool found = true; found;) {
     found = false;
     for (pid_t child : Children()) {
-      if (std::find(spared.begin(), spared.end(), child) != spared.end()) continue;
+      if (std::find(left.begin(), left.end(), child) != left.end()) continue;
       found = true;
       kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);
+      if (!AwaitStatus(child, kPatience)) left.push_back(child);
     }
   }
 }

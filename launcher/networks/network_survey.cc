@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "base/launch_env.h"
@@ -231,14 +232,19 @@ std::vector<std::string> AddressesOfNames(
   const auto answers = std::make_shared<Answers>();
   answers->addresses.resize(names.size());
   answers->missing = names.size();
-  for (size_t i = 0; i < names.size(); ++i)
-    std::thread([answers, i, name = names[i]] {
-      std::string address = AddressOfName(name);
-      const std::lock_guard lock(answers->mutex);
-      answers->addresses[i] = std::move(address);
-      --answers->missing;
-      answers->changed.notify_one();
-    }).detach();
+  const auto answer = [answers](size_t i, std::string address) {
+    const std::lock_guard lock(answers->mutex);
+    answers->addresses[i] = std::move(address);
+    --answers->missing;
+    answers->changed.notify_one();
+  };
+  for (size_t i = 0; i < names.size(); ++i) {
+    try {
+      std::thread([answer, i, name = names[i]] { answer(i, AddressOfName(name)); }).detach();
+    } catch (const std::system_error&) {
+      answer(i, "");  // there can be no more threads
+    }
+  }
   std::unique_lock lock(answers->mutex);
   answers->changed.wait_for(lock, patience, [&] { return answers->missing == 0; });
   return answers->addresses;

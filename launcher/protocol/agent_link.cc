@@ -29,7 +29,7 @@ PipedProcess StartPiped(const std::vector<std::string>& words) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  int channel[2], complaints[2];
+  int channel[2] = {-1, -1}, complaints[2] = {-1, -1};
   const bool connected = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0 &&
                          pipe2(complaints, O_CLOEXEC) == 0;
   const pid_t child = connected ? fork() : -1;
@@ -47,8 +47,12 @@ PipedProcess StartPiped(const std::vector<std::string>& words) {
     execvp(argv[0], argv.data());
     _exit(127);
   }
-  if (child < 0)
-    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
+  if (child < 0) {
+    const std::string error = ErrorWithLimit(errno);
+    for (const int file : {channel[0], channel[1], complaints[0], complaints[1]})
+      if (file >= 0) close(file);
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + error);
+  }
   close(channel[1]);
   close(complaints[1]);
   return {child, channel[0], complaints[0]};
