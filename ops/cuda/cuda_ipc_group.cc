@@ -120,9 +120,15 @@ struct Channel {
 // The channels of a group, by the number of the report. Memory from the group may outlive the
 // group, and keeps them.
 struct Channels {
-  // Waits for all calls that this rank has enqueued outside graphs.
+  // Waits for all calls that this rank has enqueued outside graphs. For destructors: if a GPU has
+  // failed, its next call says so.
   void Wait() const {
-    for (const auto& [number, channel] : by_number) channel.done.Synchronize();
+    for (const auto& [number, channel] : by_number) {
+      try {
+        channel.done.Synchronize();
+      } catch (const Error&) {
+      }
+    }
   }
 
   std::map<int, Channel> by_number;

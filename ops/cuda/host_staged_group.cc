@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <iterator>
 #include <list>
 #include <map>
 #include <mutex>
@@ -37,20 +38,23 @@ class GpuMemory : public Memory {
   gpu::DeviceMemory memory_;
 };
 
+// For destructors, which cannot throw: the communicator or the GPU reports its error itself.
+template <typename Wait>
+void WaitIgnoringErrors(const Wait& wait) {
+  try {
+    wait();
+  } catch (const Error&) {
+  }
+}
+
 class HostStagedGroup : public DeviceGroup {
  public:
   HostStagedGroup(Communicator& host, const gpu::Device& device, uint64_t chunk_bytes)
       : host_(host), device_(device), chunk_bytes_(chunk_bytes), copied_(device) {}
 
   ~HostStagedGroup() override {
-    copied_.Synchronize();
-    for (Sent& sent : sent_) {
-      try {
-        sent.work.Wait();
-      } catch (const Error&) {
-        // The communicator reports this error itself, and a destructor cannot throw it.
-      }
-    }
+    WaitIgnoringErrors([this] { copied_.Synchronize(); });
+    for (Sent& sent : sent_) WaitIgnoringErrors([&sent] { sent.work.Wait(); });
   }
 
   const char* backend() const override { return "host_staged"; }
@@ -60,7 +64,7 @@ class HostStagedGroup : public DeviceGroup {
     const auto stream = static_cast<CUstream>(StreamOf(collective, host_.rank()));
     const gpu::DeviceScope scope(device_);
     RefuseCapture(device_, collective, host_.rank(), backend());
-    sent_.remove_if([](Sent& sent) { return sent.work.Test(); });
+    EndSends();
     if (collective.kind == CollectiveKind::kSend) return Send(collective, stream);
     // The last call may still copy its result back from the pinned memory that this call uses. That
     // result may be the input of this call.
@@ -93,6 +97,20 @@ class HostStagedGroup : public DeviceGroup {
     PinnedBlock memory;
     Work work;
   };
+
+  // Throws the error of a send once.
+  void EndSends() {
+    for (auto sent = sent_.begin(); sent != sent_.end();) {
+      bool done = false;
+      try {
+        done = sent->work.Test();
+      } catch (const Error&) {
+        sent_.erase(sent);
+        throw;
+      }
+      sent = done ? sent_.erase(sent) : std::next(sent);
+    }
+  }
 
   void Synchronize(CUstream stream) {
     copied_.Record(stream);

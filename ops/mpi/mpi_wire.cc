@@ -143,18 +143,23 @@ bool WaitUntil(base::Duration timeout, const std::function<bool()>& done) {
 }
 
 MPI_Comm DuplicateOf(MPI_Comm comm, base::Duration timeout) {
-  MPI_Comm duplicate = MPI_COMM_NULL;
-  MPI_Request request = MPI_REQUEST_NULL;
-  Check(MPI_Comm_idup(comm, &duplicate, &request), "MPI_Comm_idup");
-  const bool done = WaitUntil(timeout, [&request] {
+  struct Duplication {
+    MPI_Comm duplicate = MPI_COMM_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  auto its = std::make_unique<Duplication>();
+  Check(MPI_Comm_idup(comm, &its->duplicate, &its->request), "MPI_Comm_idup");
+  const bool done = WaitUntil(timeout, [&its] {
     int ended = 0;
-    Check(MPI_Test(&request, &ended, MPI_STATUS_IGNORE), "MPI_Test");
+    Check(MPI_Test(&its->request, &ended, MPI_STATUS_IGNORE), "MPI_Test");
     return ended != 0;
   });
-  if (!done)
+  if (!done) {
+    its.release();  // MPI still writes the communicator there if a late rank comes
     throw Error(ErrorCode::kTimeout, "waited too long for the other ranks to join the job");
-  Check(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return duplicate;
+  }
+  Check(MPI_Comm_set_errhandler(its->duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return its->duplicate;
 }
 
 std::string NameOfLibrary(const std::string& library) {

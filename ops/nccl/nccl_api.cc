@@ -44,13 +44,15 @@ NcclWatch::NcclWatch(
       ranks_(std::move(ranks)),
       thread_([this] { Run(); }) {}
 
-NcclWatch::~NcclWatch() {
+NcclWatch::~NcclWatch() { Stop(); }
+
+void NcclWatch::Stop() {
   {
     std::lock_guard lock(mutex_);
     ends_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::unique_ptr<gpu::Event> NcclWatch::TakeEvent() {

@@ -54,8 +54,9 @@ class NcclWatch {
   NcclWatch(
       const NcclApi& api, ncclComm_t comm, const gpu::Device& device, Patience patience,
       std::string ranks);
-  /// Ends the thread.
   ~NcclWatch();
+  /// Ends the thread. The watch aborts nothing afterwards.
+  void Stop();
 
   /// Tells the watch that `name` has been enqueued into `stream`. It is under way until the stream
   /// has passed this point.

@@ -140,11 +140,10 @@ class NcclGroup : public DeviceGroup {
   }
 
   ~NcclGroup() override {
-    const bool aborted = watch_->aborted();
-    watch_ = nullptr;
+    watch_->Stop();
     const gpu::DeviceScope scope(device_);
     // Waits for the operations under way. If the watch has aborted, they have ended.
-    if (!aborted) api_.ncclCommDestroy(comm_);
+    if (!watch_->aborted()) api_.ncclCommDestroy(comm_);
   }
 
   const char* backend() const override { return "nccl"; }

@@ -50,6 +50,7 @@ constexpr seconds kHandshake{10};       // for a process that has connected
 constexpr milliseconds kLook{250};      // between two looks for silent hosts
 constexpr milliseconds kDoubted{1500};  // for a call of a host that may not answer
 constexpr milliseconds kRetry{500};     // of a call that the peer has refused
+constexpr char kTooLong[] = "it sent a message that is longer than expected";
 constexpr size_t kMostGuests = 256;
 constexpr size_t kStaging = 4 << 10;  // bytes; what lands here is copied once more
 constexpr int kMostPieces = 32;       // of a system call
@@ -164,6 +165,10 @@ void TcpWire::Receive(
     if (!early.whole) {
       early.receive = std::make_unique<Posted>(std::move(posted));
       return true;
+    }
+    if (early.frame.bytes > posted.bytes) {
+      Fail(peer, kTooLong);
+      return false;
     }
     std::memcpy(posted.data, early.data.get(), early.frame.bytes);
     Finish(std::move(posted.end));
@@ -417,8 +422,7 @@ void TcpWire::BeginData(Peer& peer) {
     break;
   }
   if (peer.receive != nullptr) {
-    if (frame.bytes > peer.receive->bytes)
-      return Fail(peer, "it sent a message that is longer than expected");
+    if (frame.bytes > peer.receive->bytes) return Fail(peer, kTooLong);
     peer.target = peer.receive->data;
   } else {
     peer.arriving = std::make_shared<Early>(
@@ -437,6 +441,7 @@ void TcpWire::EndMessage(Peer& peer) {
     early->whole = true;
     if (early->receive == nullptr) return;
     receive = std::move(early->receive);
+    if (early->frame.bytes > receive->bytes) return Fail(peer, kTooLong);
     std::memcpy(receive->data, early->data.get(), early->frame.bytes);
     std::erase(peer.early, early);
   }

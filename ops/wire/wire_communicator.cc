@@ -103,8 +103,7 @@ class WireCommunicator : public Communicator {
     Endpoint& endpoint = *group_->endpoint;
     if (endpoint.mailroom->losses() > 0) {
       const LossNotice& notice = endpoint.mailroom->Box(group_->context).loss;
-      if (notice.why.empty()) return std::nullopt;
-      return notice.InWords(members());
+      if (!notice.why.empty()) return notice.InWords(members());
     }
     for (const LostPeer& peer : endpoint.wire->lost()) {
       const int rank = group_->RankOf(peer.rank);
@@ -168,8 +167,12 @@ class WireDriver : public Driver {
   bool Advance() override {
     const std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
     if (endpoint == nullptr) return false;
-    endpoint->wire->Poll(polled_);
-    AnswerLateProposals(*endpoint);
+    try {
+      endpoint->wire->Poll(polled_);
+      AnswerLateProposals(*endpoint);
+    } catch (const Error&) {
+      return false;  // an operation that needs the wire polls it too, and reports the error
+    }
     return std::exchange(seen_, endpoint->wire->events()) != endpoint->wire->events();
   }
   base::TimePoint Look(base::TimePoint) override { return base::TimePoint::max(); }

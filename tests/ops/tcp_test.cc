@@ -244,6 +244,42 @@ TEST_CASE("ranks that share a host with a leader learn of a rank that only the l
         "is lost: it has left the job");
 }
 
+// Counts the messages that have ended.
+struct Counting : dtrun::ops::wire::Listener {
+  void Ended(uint64_t) override { ++count; }
+  int count = 0;
+};
+
+TEST_CASE("a message that is longer than its receive ends the connection, also if it came before") {
+  const auto errors = RunRanks(2, [&](Bootstrap& bootstrap) {
+    const auto engine = MakeEngine();
+    dtrun::ops::tcp::TcpWire wire(bootstrap, *engine, {.address = "127.0.0.1"});
+    const auto ended = std::make_shared<Counting>();
+    uint64_t seen = 0;
+    const auto poll_until = [&](const std::function<bool()>& done) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!done() && std::chrono::steady_clock::now() < deadline) wire.Poll(seen);
+      Expect(done(), "the wire has come that far");
+    };
+    std::vector<char> bytes(100, static_cast<char>(1 + bootstrap.rank()));
+    if (bootstrap.rank() == 0) {
+      using Mode = dtrun::ops::wire::Wire::Mode;
+      wire.Send(1, 1, bytes.data(), 100, Mode::kBuffered, ended, 0);
+      wire.Send(1, 2, bytes.data(), 1, Mode::kBuffered, ended, 0);
+      poll_until([&] { return !wire.lost().empty(); });
+    } else {
+      char last = 0;
+      wire.Receive(0, 2, &last, 1, ended, 0);
+      poll_until([&] { return ended->count == 1; });
+      wire.Receive(0, 1, bytes.data(), 10, ended, 0);
+      poll_until([&] { return !wire.lost().empty(); });
+      ExpectText(wire.lost()[0].why, "it sent a message that is longer than expected");
+      Expect(ended->count == 1 && bytes == std::vector<char>(100, 2), "nothing was written");
+    }
+  });
+  CHECK(errors == std::vector<std::string>(2));
+}
+
 // The ports at which this process listens.
 std::vector<int> Ports() {
   std::vector<int> ports;

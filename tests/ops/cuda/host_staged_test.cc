@@ -204,6 +204,36 @@ TEST_CASE("a send over host_staged does not wait for the receiver") {
   CHECK(errors == std::vector<std::string>(2));
 }
 
+TEST_CASE("a send that fails over host_staged is an error of one later call only") {
+  const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
+    const gpu::Stream stream(gpu::Device::Get(0));
+    const auto memory = communicator.AllocateOnDevice(0, 4096);
+    Buffer buffer(memory->data(), 10, DType::kF32);
+    buffer.device = 0;
+    buffer.stream = stream.get();
+    const auto refusal = [](const std::function<void()>& call) {
+      try {
+        call();
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    std::string found;
+    if (communicator.rank() == 1)
+      found = refusal([&] { communicator.StartReceive(buffer.Slice(0, 5), 0); });
+    if (communicator.rank() == 0) communicator.StartSend(buffer, 1);
+    for (int i = 0; i < 2; ++i) communicator.Barrier();  // until the send has ended, too
+    if (communicator.rank() == 0)
+      found = refusal([&] { communicator.StartAllReduce(buffer, ReduceOp::kSum); });
+    if (found.find("sends 10 elements of f32") == std::string::npos)
+      throw std::runtime_error(found);
+    communicator.StartAllReduce(buffer, ReduceOp::kSum);
+    stream.Synchronize();
+  });
+  CHECK(errors == std::vector<std::string>(2));
+}
+
 TEST_CASE("a collective over host_staged cannot be captured into a graph") {
   const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
     const gpu::Device& device = gpu::Device::Get(0);
