@@ -109,7 +109,10 @@ class DistributedOptimizer : public Optimizer {
       StepTogether();
     else
       inner_.Step();
-    if (no_sync_ > 0) return gradients_.ForgetRows();
+    if (no_sync_ > 0) {
+      backward_seen_ = false;
+      return gradients_.ForgetRows();
+    }
     if (ChecksNow())
       detail::CheckSameValues(
           communicator_, inner_.parameters(), deltas_ ? deltas_->which() : gradients_.shared(),

@@ -185,6 +185,7 @@ void BackupAndRestore::OnEpochEnd(Run& run, Logs&) {
 
 // Waits for the file: the process ends soon.
 std::string BackupAndRestore::OnPreemption(Run& run) {
+  Write(run, options_.print, [&] { manager_->Wait(); });
   const size_t failures = run.not_written().size();
   SaveState(run, /*asynchronous=*/false);
   return run.not_written().size() == failures ? options_.folder : "";

@@ -49,10 +49,28 @@ double ScaleRegularization(double regularization_loss, int replicas) {
 
 namespace {
 
+void CheckLabels(const char* loss, const Outputs& outputs, const Targets& targets) {
+  if (targets.labels.size() != outputs.examples) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         loss, ": ", targets.labels.size(), " labels, expected ",
+                                         outputs.examples, " as there are examples"));
+  }
+  const auto wrong = std::find_if(targets.labels.begin(), targets.labels.end(), [&](int32_t label) {
+    return label < 0 || static_cast<size_t>(label) >= outputs.width;
+  });
+  if (wrong == targets.labels.end()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument, Text(
+                                       loss, ": label ", *wrong, ", expected from 0 and below ",
+                                       outputs.width, " as the network has that many outputs"));
+}
+
 void CheckTargets(const Outputs& outputs, const Targets& targets) {
   const size_t expected = outputs.examples * outputs.width;
   if (targets.values.size() == expected) return;
-  if (targets.values.empty() && targets.labels.size() == outputs.examples) return;
+  if (targets.values.empty() && targets.labels.size() == outputs.examples)
+    return CheckLabels("mean_squared_error", outputs, targets);
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
@@ -96,25 +114,6 @@ void MeanSquaredError::Gradient(
 namespace {
 
 constexpr float kLeastProbability = 1e-7f;
-
-void CheckLabels(const Outputs& outputs, const Targets& targets) {
-  if (targets.labels.size() != outputs.examples) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text(
-            "sparse_categorical_crossentropy: ", targets.labels.size(), " labels, expected ",
-            outputs.examples, " as there are examples"));
-  }
-  const auto wrong = std::find_if(targets.labels.begin(), targets.labels.end(), [&](int32_t label) {
-    return label < 0 || static_cast<size_t>(label) >= outputs.width;
-  });
-  if (wrong == targets.labels.end()) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      Text(
-          "sparse_categorical_crossentropy: label ", *wrong, ", expected from 0 and below ",
-          outputs.width, " as the network has that many outputs"));
-}
 
 // Subtracts the largest logit from all exponents, so that no exponential overflows.
 double LossOfLogits(std::span<const float> logits, size_t label) {
@@ -172,7 +171,7 @@ void SparseCategoricalCrossentropy::CheckLastLayer(const std::string& last_layer
 
 void SparseCategoricalCrossentropy::PerExample(
     const Outputs& outputs, const Targets& targets, std::span<double> losses) const {
-  CheckLabels(outputs, targets);
+  CheckLabels("sparse_categorical_crossentropy", outputs, targets);
   for (size_t i = 0; i < outputs.examples; ++i) {
     const std::span<const float> row = outputs.row(i);
     const size_t label = targets.label(i);

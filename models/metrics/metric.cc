@@ -41,6 +41,20 @@ void SetSums(std::span<Metric* const> metrics, const std::vector<double>& sums) 
 
 namespace {
 
+void CheckLabels(const Metric& metric, const MetricInput& input) {
+  const std::span<const int32_t> labels = input.targets.labels;
+  const bool fits = labels.size() >= input.outputs.examples &&
+                    std::all_of(labels.begin(), labels.end(), [&](int32_t label) {
+                      return label >= 0 && static_cast<size_t>(label) < input.outputs.width;
+                    });
+  if (fits) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          metric.name(), ": ", labels.size(), " labels, expected one for each of ",
+          input.outputs.examples, " examples, from 0 and below ", input.outputs.width));
+}
+
 bool IsLargest(std::span<const float> outputs, size_t label) {
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (k < label ? !(outputs[k] < outputs[label]) : outputs[k] > outputs[label]) return false;
@@ -57,6 +71,7 @@ bool IsAmongLargest(std::span<const float> outputs, size_t label, size_t k) {
 }  // namespace
 
 void SparseCategoricalAccuracy::Update(const MetricInput& input) {
+  CheckLabels(*this, input);
   for (size_t i = 0; i < input.outputs.examples; ++i)
     Add(IsLargest(input.outputs.row(i), input.targets.label(i)) ? 1 : 0, input.weight(i));
 }
@@ -69,6 +84,7 @@ TopK::TopK(int k, std::string name)
 }
 
 void TopK::Update(const MetricInput& input) {
+  CheckLabels(*this, input);
   for (size_t i = 0; i < input.outputs.examples; ++i) {
     const bool found = IsAmongLargest(input.outputs.row(i), input.targets.label(i), k_);
     Add(found ? 1 : 0, input.weight(i));
@@ -97,6 +113,7 @@ void ConfusionMatrix::Update(const MetricInput& input) {
             "ConfusionMatrix: ", input.outputs.width, " outputs, expected one for each of ",
             classes_, " classes"));
   }
+  CheckLabels(*this, input);
   for (size_t i = 0; i < input.outputs.examples; ++i) {
     const std::span<const float> row = input.outputs.row(i);
     const auto predicted =

@@ -136,18 +136,6 @@ FileDescriptor ListenIn(
                               " for ", listener, "; expected one for each rank of the host"));
 }
 
-FileDescriptor ConnectTo(const TcpPlace& place, const std::string& listener) {
-  const Addresses addresses = Resolve(place, listener);
-  FileDescriptor socket = NewSocket(addresses->ai_family);
-  PrepareTcp(socket.get());
-  if (::connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0) {
-    if (errno == ECONNREFUSED || errno == EINTR) return FileDescriptor();
-    ThrowAt("connect", place, listener);
-  }
-  SetNonBlocking(socket.get());
-  return socket;
-}
-
 FileDescriptor TryConnect(
     const TcpPlace& place, const std::string& listener, Deadline deadline, std::string& cause) {
   Addresses addresses(nullptr, &::freeaddrinfo);

@@ -35,10 +35,6 @@ FileDescriptor ListenOn(TcpPlace& place, const std::string& listener);
 FileDescriptor ListenIn(
     const base::PortRange& ports, int skipped, TcpPlace& place, const std::string& listener);
 
-/// Connects to a listening process. Returns -1 if no process listens there yet. Throws Error
-/// kSystem for any other failure.
-FileDescriptor ConnectTo(const TcpPlace& place, const std::string& listener);
-
 /// Tries all addresses of the host. Returns -1 if none of them answers before the deadline, and
 /// stores the reason in `cause`. Throws Error kSystem if this process can open no socket.
 FileDescriptor TryConnect(

@@ -205,7 +205,12 @@ void CheckpointFolder::Commit(
   } else if (!Exchange(draft, path)) {
     const std::string replaced = PathOf(kReplaced + name);
     Rename(path, replaced);
-    Rename(draft, path);
+    try {
+      Rename(draft, path);
+    } catch (const Error&) {
+      Rename(replaced, path);
+      throw;
+    }
     SyncFolder(path_);
     Discard(replaced);
   }

@@ -103,7 +103,10 @@ namespace {
 constexpr uint32_t kMark = 0x73707464;  // bytes of other programs do not begin with it
 constexpr uint64_t kChunk = 1 << 20;    // memory grows with received bytes, not announced ones
 
-bool IsGone(int error) { return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT; }
+bool IsGone(int error) {
+  return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EHOSTUNREACH ||
+         error == ENETUNREACH;
+}
 
 ops::FileDescriptor FileOf(msghdr& message) {
   ops::FileDescriptor found;
@@ -301,6 +304,7 @@ namespace {
 using base::Text;
 
 constexpr std::chrono::milliseconds kRetry{5};  // no call waits until a listener appears
+constexpr std::chrono::seconds kConnectTime{1};
 
 std::string DidNotCome(const ServerJob& job, int server) {
   return Text(
@@ -337,18 +341,23 @@ void ProveEachOther(
 std::unique_ptr<MessageStream> VisitServer(
     const ServerJob& job, int server, const ops::TcpPlace& place, PeerDeadline deadline,
     const std::function<bool()>& give_up) {
+  using Clock = std::chrono::steady_clock;
   const bool local = job.shares_host(server);
+  std::string cause;
   for (;;) {
+    const PeerDeadline soon = std::min(deadline, Clock::now() + kConnectTime);
     ops::FileDescriptor socket =
-        local ? ConnectLocally(job.job, server) : ops::ConnectTo(place, kListener);
+        local ? ConnectLocally(job.job, server) : ops::TryConnect(place, kListener, soon, cause);
     if (socket.get() >= 0) {
       auto stream = std::make_unique<MessageStream>(std::move(socket));
       if (!local) ProveEachOther(job, server, *stream, deadline);
       return stream;
     }
     if (give_up && give_up()) return nullptr;
-    if (std::chrono::steady_clock::now() > deadline)
-      throw Error(ErrorCode::kTimeout, DidNotCome(job, server));
+    if (Clock::now() > deadline) {
+      if (!cause.empty()) cause = "; the last attempt to connect failed: " + cause;
+      throw Error(ErrorCode::kTimeout, DidNotCome(job, server) + cause);
+    }
     std::this_thread::sleep_for(kRetry);
   }
 }

@@ -359,15 +359,16 @@ std::string Timeline::WriteTimeline(Session& session, const std::vector<std::str
            std::memcpy(static_cast<void*>(aligned.data()), trace.data(), trace.size());
            return base::ReadTrace(aligned.data(), trace.size());
          }});
-  bool good = true;
+  int error = 0;  // errno of the first failure
   base::WriteTraceJson(
       sources, {{"np", Text(communicator_->size())}}, [&](const std::string& piece) {
-        good =
-            good && std::fwrite(piece.data(), 1, piece.size(), session.file.get()) == piece.size();
+        if (error != 0) return;
+        const size_t wrote = std::fwrite(piece.data(), 1, piece.size(), session.file.get());
+        if (wrote != piece.size()) error = errno;
       });
-  good = std::fclose(session.file.release()) == 0 && good;
-  return good ? ""
-              : Text("StopTimeline: cannot write '", session.path, "': ", std::strerror(errno));
+  if (std::fclose(session.file.release()) != 0 && error == 0) error = errno;
+  if (error == 0) return "";
+  return Text("StopTimeline: cannot write '", session.path, "': ", std::strerror(error));
 }
 
 }  // namespace dtrun::runtime

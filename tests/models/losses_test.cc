@@ -154,7 +154,10 @@ TEST_CASE("a label beyond the network's outputs is refused") {
       SparseCategoricalCrossentropy().PerExample(
           {kOutputs.data(), 2, 3}, {.labels = labels}, losses),
       "sparse_categorical_crossentropy: label 3, expected from 0 and below 3 as the network has "
-      "that many "
+      "that many outputs");
+  CHECK_THROWS_WITH(
+      MeanSquaredError().PerExample({kOutputs.data(), 2, 3}, {.labels = labels}, losses),
+      "mean_squared_error: label 3, expected from 0 and below 3 as the network has that many "
       "outputs");
 }
 

@@ -85,6 +85,17 @@ TEST_CASE("a confusion matrix counts labels against predictions") {
       "ConfusionMatrix: 4 outputs, expected one for each of 3 classes");
 }
 
+TEST_CASE("a metric refuses labels that are no output of the network") {
+  const std::vector<float> outputs(6);
+  const std::vector<int32_t> wrong = {0, 3}, negative = {-1, 2}, few = {1};
+  for (const auto& metric : MakeMetrics(SparseCategoricalAccuracy(), TopK(2), ConfusionMatrix(3)))
+    for (const auto& labels : {wrong, negative, few})
+      CHECK_THROWS_WITH(
+          metric->Update({{outputs.data(), 2, 3}, {.labels = labels}}),
+          metric->name() + ": " + std::to_string(labels.size()) +
+              " labels, expected one for each of 2 examples, from 0 and below 3");
+}
+
 TEST_CASE("MakeMetrics makes a list of metrics") {
   const MetricList list = MakeMetrics(SparseCategoricalAccuracy(), TopK(3), ConfusionMatrix(10));
   CHECK(list[1]->name() == "top_3_accuracy");

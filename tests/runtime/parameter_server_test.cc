@@ -427,12 +427,18 @@ TEST_CASE("invalid or oversized messages end only their own connection") {
   ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 4});
   StartSubtracting(*server);
+  const auto connect = [&rig] {
+    std::string cause;
+    return dtrun::ops::TryConnect(
+        {"127.0.0.1", rig.port}, kListener,
+        std::chrono::steady_clock::now() + std::chrono::seconds(10), cause);
+  };
   for (const std::string& bytes : {std::string(64, 'G'), std::string("GET / HTTP/1.1\r\n\r\n")}) {
-    const auto socket = dtrun::ops::ConnectTo({"127.0.0.1", rig.port}, kListener);
+    const auto socket = connect();
     REQUIRE(socket.get() >= 0);
     REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0);
   }
-  MessageStream large(dtrun::ops::ConnectTo({"127.0.0.1", rig.port}, kListener));
+  MessageStream large(connect());
   large.Send({.kind = MessageKind::kProof}, std::string(1 << 20, 'p'));
   large.Flush();
   const auto client = rig.Client(1, own);

@@ -49,15 +49,21 @@ inline std::string SaveOptimizer(::torch::optim::Optimizer& optimizer) {
   return stream.str();
 }
 
-/// Throws c10::Error if `bytes` are of an optimizer with other groups. Each rank loads to the
-/// device of its own parameters.
+/// Throws c10::Error if `bytes` are of an optimizer with other groups, and then keeps the state of
+/// `optimizer`. Each rank loads to the device of its own parameters.
 inline void LoadOptimizer(::torch::optim::Optimizer& optimizer, const std::string& bytes) {
   ::torch::optim::Optimizer& inner = StatefulOptimizer(optimizer);
   ::torch::serialize::InputArchive archive, state;
   OpenState(optimizer, bytes, archive);
   archive.read("state", state);
+  auto before = std::move(inner.state());
   inner.state().clear();
-  inner.load(state);
+  try {
+    inner.load(state);
+  } catch (...) {
+    inner.state() = std::move(before);
+    throw;
+  }
   for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
     ::torch::serialize::InputArchive group;
     archive.read("group" + std::to_string(g), group);
