@@ -94,16 +94,16 @@ class RankWriter {
     AddTensors();
     event(Metadata(
         "process_name", trace_.rank, 0,
-        "\"name\":" + JsonString(Text("rank ", trace_.rank, " (", trace_.host, ")"))));
+        "\"name\":" + AsciiJsonText(Text("rank ", trace_.rank, " (", trace_.host, ")"))));
     event(Metadata("process_sort_index", trace_.rank, 0, Text("\"sort_index\":", trace_.rank)));
     for (const auto& [row, name] : rows_) {
-      event(Metadata("thread_name", trace_.rank, row, "\"name\":" + JsonString(name)));
+      event(Metadata("thread_name", trace_.rank, row, "\"name\":" + AsciiJsonText(name)));
       event(Metadata("thread_sort_index", trace_.rank, row, Text("\"sort_index\":", row)));
     }
     std::stable_sort(slices_.begin(), slices_.end(), [](const Slice& a, const Slice& b) {
       return a.Order() < b.Order();
     });
-    for (const auto& [key, name] : trace_.gradients) names_[key] = JsonString(name);
+    for (const auto& [key, name] : trace_.gradients) names_[key] = AsciiJsonText(name);
     for (const Slice& slice : slices_) event(JsonOf(slice));
   }
 
@@ -239,7 +239,7 @@ class RankWriter {
       case Slice::Kind::kArriving: name = R"("ranks arrive")", category = "collective"; break;
       case Slice::Kind::kMoving: name = R"("data moves")", category = "collective"; break;
       case Slice::Kind::kTensor:
-        name = JsonString(NameOfTensor(trace_.tensors[slice.index]));
+        name = AsciiJsonText(NameOfTensor(trace_.tensors[slice.index]));
         category = "tensor";
         if (trace_.tensors[slice.index].failed) arguments = R"("failed":true)";
         break;
@@ -258,7 +258,7 @@ class RankWriter {
     const auto name = names_.find({mark.reducer, mark.gradient});
     return Text(
         R"({"ph":"i","s":"t","name":)",
-        name == names_.end() ? JsonString(Text("gradient ", mark.gradient)) : name->second,
+        name == names_.end() ? AsciiJsonText(Text("gradient ", mark.gradient)) : name->second,
         R"(,"cat":"ready","pid":)", trace_.rank, R"(,"tid":)", slice.row, R"(,"ts":)",
         Microseconds(slice.begin_ns - shift_ns_), R"(,"args":{"gradient":)", mark.gradient,
         R"(,"reducer":)", mark.reducer, "}}");
@@ -267,8 +267,8 @@ class RankWriter {
   std::string ArgumentsOf(const TracedOperation& operation) const {
     const auto [epoch, communicator, sequence, from, to] = KeyOf(operation);
     std::string text = Text(
-        R"("communicator":)", JsonString(communicator), R"(,"sequence":)", sequence,
-        R"(,"operation":)", JsonString(Describe(operation.call)), R"(,"bytes":)",
+        R"("communicator":)", AsciiJsonText(communicator), R"(,"sequence":)", sequence,
+        R"(,"operation":)", AsciiJsonText(Describe(operation.call)), R"(,"bytes":)",
         operation.call.count * SizeOf(static_cast<DType>(operation.call.dtype)));
     if (operation.bucket)
       text += Text(
@@ -323,15 +323,14 @@ void WriteChanges(
     std::string arguments = change.details;
     if (unfinished) arguments += Text(arguments.empty() ? "" : ",", R"("unfinished":true)");
     event(Text(
-        R"({"ph":"X","name":)", JsonString(change.name), R"(,"cat":"change","pid":)", kJobProcess,
-        R"(,"tid":)", kFirstThreadRow, R"(,"ts":)", Microseconds(change.begin_ns - shift_ns),
-        R"(,"dur":)", Microseconds(end - change.begin_ns), R"(,"args":{)", arguments, "}}"));
+        R"({"ph":"X","name":)", AsciiJsonText(change.name), R"(,"cat":"change","pid":)",
+        kJobProcess, R"(,"tid":)", kFirstThreadRow, R"(,"ts":)",
+        Microseconds(change.begin_ns - shift_ns), R"(,"dur":)", Microseconds(end - change.begin_ns),
+        R"(,"args":{)", arguments, "}}"));
   }
 }
 
 }  // namespace
-
-std::string JsonString(const std::string& text) { return AsciiJsonText(text); }
 
 void WriteTraceJson(
     const std::vector<TraceSource>& sources,
@@ -361,7 +360,7 @@ void WriteTraceJson(
     RankWriter(*trace, source.clock.offset_ns + *origin_ns, flows).WriteTo(event);
     ranks += Text(
         ranks.empty() ? "\n" : ",\n", R"({"rank":)", trace->rank, R"(,"host":)",
-        JsonString(trace->host), R"(,"pid":)", trace->pid, R"(,"epoch":)", trace->epoch,
+        AsciiJsonText(trace->host), R"(,"pid":)", trace->pid, R"(,"epoch":)", trace->epoch,
         R"(,"dropped_records":)", trace->dropped, R"(,"clock_offset_us":)",
         Microseconds(source.clock.offset_ns), R"(,"clock_uncertainty_us":)",
         Microseconds(source.clock.uncertainty_ns), "}");
@@ -371,7 +370,7 @@ void WriteTraceJson(
   for (auto& [key, points] : flows)
     if (points.size() > 1 && AreOfDifferentRanks(points)) WriteFlow(points, ++id, event);
   buffer += "\n],\"otherData\":{";
-  for (const auto& [name, value] : metadata) buffer += Text(JsonString(name), ":", value, ",\n");
+  for (const auto& [name, value] : metadata) buffer += Text(AsciiJsonText(name), ":", value, ",\n");
   buffer += Text(
       R"("start_time_since_epoch_in_micros":)", origin_unix_ns.value_or(0) / 1000, R"(,"ranks":[)",
       ranks, "]}}\n");

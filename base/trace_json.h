@@ -51,9 +51,6 @@ void WriteTraceJson(
     const std::vector<std::pair<std::string, std::string>>& metadata,
     const std::function<void(const std::string& piece)>& write, const TracedChanges& changes = {});
 
-/// Returns any bytes as a JSON string, with its quotes. Invalid UTF-8 becomes U+FFFD.
-std::string JsonString(const std::string& text);
-
 }  // namespace dtrun::base
 
 #endif

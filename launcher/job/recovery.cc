@@ -18,7 +18,6 @@
 //    Otherwise the job is paused: it waits for hosts, in an epoch without members.
 //  - A process on a host that has come is started while the job goes on. When all such processes
 //    wait in Init, a new epoch has them as members. One that fails before leaves the job as it is.
-
 //
 // If the engine cannot replace a rank (all_together), the same rules hold, with these differences:
 //

@@ -98,22 +98,21 @@ struct Surroundings {
 std::string ReadNamedFile(
     const std::string& what, const std::string& path, const Surroundings& surroundings);
 
+/// Sets what follows from other options. If the hosts come from TF_CONFIG, it sets `servers` and
+/// `evaluator` to those of its cluster. Also decides how long to wait for hosts. Throws UsageError
+/// if --ps or -np contradicts a cluster with servers.
+void CompleteOptions(Options& options, const Surroundings& surroundings);
+
 /// The hosts of a job, each with its slots and its origin, from the first source that names any:
 ///
 /// - -H or --hostfile, on the command line or in the configuration file,
 /// - TF_CONFIG, unless an outer dtrun has set it for its rank,
 /// - the allocation of Slurm, PBS, LSF or Grid Engine,
 /// - the host file that the environment names to an mpirun (OMPI_MCA_orte_default_hostfile and
-/// those of
-///   MPICH and Intel MPI), as in a launcher of Kubernetes' MPI operator,
+///   those of MPICH and Intel MPI), as in a launcher of Kubernetes' MPI operator,
 /// - this host, with --slots-per-host or -np slots.
 ///
-/// Empty if no source gives the number of ranks. Throws UsageError.
-///
-/// If the hosts come from TF_CONFIG, CompleteOptions has set `servers` and `evaluator` to those of
-/// its cluster before. CompleteOptions throws UsageError if --ps or -np contradicts a cluster with
-/// servers. It also decides how long to wait for hosts.
-void CompleteOptions(Options& options, const Surroundings& surroundings);
+/// Call CompleteOptions before. Empty if no source gives the number of ranks. Throws UsageError.
 std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings);
 
 }  // namespace dtrun::launcher

@@ -239,7 +239,6 @@ class Engine {
   /// From now on, `observer` sees all operations that start. Null: no observer.
   void SetObserver(std::shared_ptr<OperationObserver> observer);
 
-  void set_may_spin(bool may_spin) { options_.may_spin = may_spin; }
   const EngineOptions& options() const { return options_; }
   const base::Clock& clock() const { return clock_; }
   /// True if an operation has timed out or lost a peer: other ranks may never come again.

@@ -64,7 +64,6 @@ struct MpiModule {
   const char* version;  ///< of the build; must equal the version of the core library
   std::unique_ptr<MpiJob> (*join)(const MpiHandle& handle, base::Duration timeout);
 };
-using MpiModuleEntry = const MpiModule* (*)();
 
 /// Loads the library for the MPI of `handle` and joins the processes of `handle`. The library lies
 /// beside this library or in the folder dtrun/ there. If `directory` is not empty, it stands for

@@ -44,7 +44,7 @@ Operation::Progress ShmOperation::Post() {
 
 Operation::Progress ShmOperation::AwaitArrivals() {
   if (!meeting_.AllHere()) return Progress::kNone;
-  CheckCalls();
+  meeting_.CheckCalls();
   if (meeting_.IsInline()) {
     FinishInline();
     return End(Progress::kDone);
@@ -54,15 +54,6 @@ Operation::Progress ShmOperation::AwaitArrivals() {
   if (transfer_ == nullptr) transfer_ = MakeStagedTransfer(meeting_);
   phase_ = Phase::kMoving;
   return Progress::kSome;
-}
-
-void ShmOperation::CheckCalls() const {
-  if (!meeting_.group().compares_calls() || meeting_.calls().Agree()) return;
-  const std::string disagreement = meeting_.calls().Disagreement(members());
-  meeting_.group().Retire(sequence());
-  throw Error(
-      ErrorCode::kMismatch,
-      base::Text("the ranks disagree on collective #", sequence(), ": ", disagreement));
 }
 
 Operation::Progress ShmOperation::End(Progress progress) {
@@ -168,6 +159,15 @@ std::vector<int> Meeting::Missing() const {
   return missing;
 }
 
+void Meeting::CheckCalls() const {
+  if (!group_->compares_calls() || calls_.Agree()) return;
+  const std::string disagreement = calls_.Disagreement(*group_->members());
+  group_->Retire(sequence_);
+  throw Error(
+      ErrorCode::kMismatch,
+      base::Text("the ranks disagree on collective #", sequence_, ": ", disagreement));
+}
+
 bool Meeting::IsInline() const {
   if (Combines(kind())) return call_.count * element_ <= kInlineBytes;
   for (int r = 0; r < size(); ++r) {
@@ -228,21 +228,12 @@ Operation::Progress MeetingOperation::Advance() {
     posted_ = true;
   }
   if (!meeting_->AllHere()) return Progress::kNone;
-  CompareCalls();
+  meeting_->CheckCalls();
   SetMoving();
   met_->mapped = meeting_->InputsMapped() && meeting_->OutputsMapped();
   if (met_->mapped) meeting_->Reach();
   meeting_->group().Retire(sequence());
   return Progress::kDone;
-}
-
-void MeetingOperation::CompareCalls() const {
-  if (!meeting_->group().compares_calls() || meeting_->calls().Agree()) return;
-  const std::string disagreement = meeting_->calls().Disagreement(members());
-  meeting_->group().Retire(sequence());
-  throw Error(
-      ErrorCode::kMismatch,
-      base::Text("the ranks disagree on collective #", sequence(), ": ", disagreement));
 }
 
 // Two ranks have a mailbox for each direction. A mailbox carries one message at a time. Both sides

@@ -58,7 +58,10 @@ class Meeting {
   bool AllHere();
   std::vector<int> Missing() const;
 
-  /// The calls of all ranks. Only after AllHere() returned true.
+  /// Ends the collective and throws kMismatch if the calls differ. Call this, and the functions
+  /// below, only after AllHere() returned true.
+  void CheckCalls() const;
+  /// The calls of all ranks.
   const Calls& calls() const { return calls_; }
   const Posting& posting(int rank) const {
     return group_->layout().arrival(sequence_, rank).posting;
@@ -121,7 +124,6 @@ class ShmOperation : public Operation {
 
   Progress Post();
   Progress AwaitArrivals();
-  void CheckCalls() const;
   void FinishInline();
   Progress End(Progress progress);
 
@@ -153,8 +155,6 @@ class MeetingOperation : public Operation {
   std::vector<int> Missing() const override { return meeting_->Missing(); }
 
  private:
-  void CompareCalls() const;
-
   std::shared_ptr<Met> met_;
   Meeting* meeting_;
   bool posted_ = false;

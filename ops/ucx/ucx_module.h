@@ -19,7 +19,6 @@ struct UcxModule {
   std::unique_ptr<Communicator> (*create)(
       Bootstrap& bootstrap, Engine& engine, Members members, const wire::Settings& settings);
 };
-using UcxModuleEntry = const UcxModule* (*)();
 
 }  // namespace dtrun::ops
 

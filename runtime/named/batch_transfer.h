@@ -33,7 +33,6 @@ class Transfer {
  private:
   Kind kind() const { return first_->kind; }
   bool ScalesFirst() const;
-  bool IsDirect() const;
   uint64_t RowsFromTo(const Item& item, int from, int to) const;
   uint64_t Bytes(const Item& item, int from, int to) const;
   ops::Counts CountsFrom(int rank) const;

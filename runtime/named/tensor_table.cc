@@ -18,11 +18,8 @@
 #include "runtime/named/named_request.h"
 
 namespace dtrun::runtime::named {
-namespace {
 
 using base::Text;
-
-}  // namespace
 
 int Ready::participant_count() const {
   if (participants.empty()) return static_cast<int>(requests->by_rank.size());
