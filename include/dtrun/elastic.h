@@ -181,7 +181,8 @@ class Elastic {
 
   /// RunElastic with the kept values: before each call of `work`, they are those of the rank that
   /// has made the most steps. At first no rank has made a step, and each has its own values.
-  /// kMismatch: the ranks keep different values.
+  /// kMismatch: the ranks keep different values. kUnavailable: the ranks with the values of the
+  /// last step were lost while they gave them to the others.
   template <typename Body>
   auto Run(const Body& work) {
     return RunElastic(
