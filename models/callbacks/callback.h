@@ -2,6 +2,7 @@
 #define DTRUN_MODELS_CALLBACKS_CALLBACK_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,7 +31,10 @@ struct TrainingPosition {
 /// callback may read all members.
 class Run {
  public:
-  Run(Replica& replica, std::span<Metric* const> metrics) : replica_(replica), metrics_(metrics) {}
+  /// `settle` is collective, and throws on all ranks if one of them has failed. A run of one rank
+  /// needs none.
+  Run(Replica& replica, std::span<Metric* const> metrics, std::function<void()> settle = {})
+      : replica_(replica), metrics_(metrics), settle_(std::move(settle)) {}
 
   Replica& replica() { return replica_; }
   Communicator& world() { return replica_.world(); }
@@ -43,6 +47,13 @@ class Run {
 
   double learning_rate() const { return replica_.optimizer().learning_rate(); }
   void set_learning_rate(double rate) { replica_.optimizer().set_learning_rate(rate); }
+
+  /// Call this in a callback on all ranks before it communicates. A rank that has failed, for
+  /// example because its loss is not a number, runs no more callbacks: its error is thrown here on
+  /// the other ranks, which would wait for it otherwise. Collective.
+  void Settle() {
+    if (settle_) settle_();
+  }
 
   /// Ends training on all ranks after this batch or epoch. One rank's call is enough.
   void StopTraining() { stop_ = true; }
@@ -80,6 +91,7 @@ class Run {
  private:
   Replica& replica_;
   std::span<Metric* const> metrics_;
+  std::function<void()> settle_;
   bool stop_ = false;
   std::vector<std::string> not_written_;
 };
@@ -88,7 +100,8 @@ class Run {
 /// the functions that you need.
 ///
 /// Every rank must have the same callbacks in the same order. All ranks call them at the same
-/// points, so a callback may use the run's communicator. Rank 0 prints and writes files.
+/// points, so a callback may use the run's communicator, after Run::Settle. Rank 0 prints and
+/// writes files.
 ///
 /// The logs of a batch cover this rank's examples: "loss" and the metrics since the start of the
 /// epoch. The logs of an epoch, a test or the whole training cover all ranks. A callback may add
@@ -97,7 +110,6 @@ class Run {
 ///
 /// If a callback throws an error on one rank, training ends on all ranks. The error's text starts
 /// with the callback's name.
-/// name of the callback in front.
 class Callback {
  public:
   virtual ~Callback() = default;

@@ -138,6 +138,7 @@ void PrintLearningRate::OnEpochEnd(Run& run, Logs&) {
 }
 
 void Throughput::OnEpochBegin(Run& run) {
+  run.Settle();
   run.world().Barrier();
   exposed_before_ = run.replica().statistics().total.exposed_s;
   start_ = std::chrono::steady_clock::now();
@@ -152,6 +153,7 @@ void Throughput::OnBatchEnd(Run& run, const Logs&) {
 }
 
 void Throughput::OnEpochEnd(Run& run, Logs& logs) {
+  run.Settle();
   double shared[] = {run.is_rank_0() ? seconds_ : 0, seconds_ > 0 ? exposed_ / seconds_ : 0};
   run.world().AllReduce(Buffer(shared, 2));
   logs["seconds"] = shared[0];
@@ -164,6 +166,7 @@ void StepLosses::OnEpochBegin(Run&) { of_epoch_.clear(); }
 void StepLosses::OnBatchEnd(Run& run, const Logs&) { of_epoch_.push_back(run.batch_loss); }
 
 void StepLosses::OnEpochEnd(Run& run, Logs&) {
+  run.Settle();
   run.world().AllReduce(Buffer(of_epoch_.data(), of_epoch_.size()));
   losses_.insert(losses_.end(), of_epoch_.begin(), of_epoch_.end());
 }
@@ -199,6 +202,7 @@ void ReportProgress::OnBatchEnd(Run& run, const Logs&) {
 }
 
 void BroadcastVariables::OnTrainBegin(Run& run) {
+  run.Settle();
   BroadcastParameters(run.world(), run.model().parameters(), root_);
   BroadcastOptimizerState(run.world(), run.optimizer(), root_);
   run.replica().ParametersChanged();

@@ -77,6 +77,7 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
 }
 
 void ModelCheckpoint::OnTrainBegin(Run& run) {
+  run.Settle();
   const std::filesystem::path folder = std::filesystem::path(options_.path).parent_path();
   best_ = monitor_.worst();
   manager_ = Open(
@@ -95,6 +96,7 @@ void ModelCheckpoint::OnEpochEnd(Run& run, Logs& logs) {
 
 // Inside an epoch, each rank has different logs. Rank 0's logs decide and give the name.
 void ModelCheckpoint::Consider(Run& run, const Logs& logs, uint64_t epoch) {
+  run.Settle();
   SaveOptions save;
   save.step = run.position.step;
   save.metadata = RemarksOf(run);
@@ -118,6 +120,7 @@ void ModelCheckpoint::Consider(Run& run, const Logs& logs, uint64_t epoch) {
 }
 
 void ModelCheckpoint::OnTrainEnd(Run& run, const Logs&) {
+  run.Settle();
   Write(run, options_.print, [&] { manager_->Wait(); });
   manager_.reset();
 }
@@ -128,6 +131,7 @@ BackupAndRestore::BackupAndRestore(BackupAndRestoreOptions options) : options_(s
 }
 
 void BackupAndRestore::OnTrainBegin(Run& run) {
+  run.Settle();
   manager_ = Open(
       run, options_.folder, {.max_to_keep = options_.max_to_keep, .sharded = options_.sharded});
   if (options_.restore) Restore(run);
@@ -159,6 +163,7 @@ void BackupAndRestore::Restore(Run& run) {
 }
 
 void BackupAndRestore::SaveState(Run& run, bool asynchronous) {
+  run.Settle();
   Save(
       run, options_.print, *manager_, asynchronous,
       {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
@@ -192,6 +197,7 @@ std::string BackupAndRestore::OnPreemption(Run& run) {
 }
 
 void BackupAndRestore::OnTrainEnd(Run& run, const Logs&) {
+  run.Settle();
   Write(run, options_.print, [&] { manager_->Wait(); });
   const std::vector<Checkpoint> backups =
       options_.delete_at_end ? manager_->List() : std::vector<Checkpoint>{};

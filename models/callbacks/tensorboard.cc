@@ -95,6 +95,7 @@ void TensorBoard::OnTrainEnd(Run& run, const Logs&) {
   session_.reset();
   train_.reset();
   validation_.reset();
+  run.Settle();
   const std::string problem = BroadcastBytes(run.world(), std::exchange(problem_, {}));
   if (!problem.empty()) run.NotWritten("TensorBoard: " + problem);
 }

@@ -48,7 +48,7 @@ void Trainer::ResetMetrics() {
 }
 
 History Trainer::Fit(BatchSource& data, const FitOptions& options, const CallbackList& callbacks) {
-  Run run(replica_, all_metrics_);
+  Run run(replica_, all_metrics_, [this] { agreement_.Settle(); });
   run.position = {options.initial_epoch, 0, replica_.step()};
   run.epochs = options.epochs;
   run.steps = options.steps_per_epoch > 0 ? options.steps_per_epoch : data.steps_per_epoch();
@@ -196,7 +196,7 @@ void Trainer::CheckLoss(const Run& run, double loss) {
 }
 
 Logs Trainer::Evaluate(BatchSource& data, const CallbackList& callbacks) {
-  Run run(replica_, all_metrics_);
+  Run run(replica_, all_metrics_, [this] { agreement_.Settle(); });
   run.steps = data.steps_per_epoch();
   agreement_.Watch(notice_);
   Logs logs = EvaluateIn(run, data, callbacks);
@@ -240,7 +240,7 @@ Logs Trainer::EvaluateIn(Run& run, BatchSource& data, const CallbackList& callba
 
 std::vector<float> Trainer::Predict(
     BatchSource& data, PredictTo to, const CallbackList& callbacks) {
-  Run run(replica_, all_metrics_);
+  Run run(replica_, all_metrics_, [this] { agreement_.Settle(); });
   run.steps = data.steps_per_epoch();
   replica_.AverageBuffers();
   Call(callbacks, [&](Callback& callback) { callback.OnPredictBegin(run); });

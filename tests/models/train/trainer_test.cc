@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "models/callbacks/checkpoints.h"
 #include "models/train/agreement.h"
 #include "models/train/steps.h"
 #include "tests/models/train/training_rig.h"
+#include "tests/support/subprocess.h"
 
 namespace dtrun::models {
 namespace {
@@ -252,10 +254,18 @@ class Poison : public Callback {
 };
 
 TEST_CASE("a loss that is not a number is reported with step and rank on all ranks") {
+  // Callbacks that communicate run on the other rank only.
+  const bool saves = GENERATE(false, true);
+  const dtrun::testing::TemporaryFolder folder;
   std::vector<int> exit_codes(2);
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    const CallbackList callbacks =
+        saves ? Callbacks(
+                    Poison(), Throughput(),
+                    BackupAndRestore({.folder = folder.path(), .every_batches = 1}))
+              : Callbacks(Poison());
     try {
-      rig.trainer.Fit(rig.train, {.epochs = 1}, Callbacks(Poison()));
+      rig.trainer.Fit(rig.train, {.epochs = 1}, callbacks);
     } catch (const AgreedError& error) {
       exit_codes[static_cast<size_t>(rig.world.rank())] = error.exit_code();
       throw;
