@@ -19,6 +19,7 @@
 #include "base/hmac_sha256.h"
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/bootstrap/tcp_socket.h"
 
 namespace dtrun::ops {
 namespace {
@@ -40,11 +41,6 @@ struct FrameHeader {
   int32_t number, unused;
   uint64_t bytes;
 };
-
-bool HasPeerEnded(int error) {
-  return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EHOSTUNREACH ||
-         error == ENETUNREACH;
-}
 
 std::string SealOf(
     const std::string& key, uint64_t number, const std::string& header, const std::string& digest) {

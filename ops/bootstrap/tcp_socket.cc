@@ -168,6 +168,11 @@ FileDescriptor TryConnect(
   return FileDescriptor();
 }
 
+bool HasPeerEnded(int error) {
+  return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EHOSTUNREACH ||
+         error == ENETUNREACH;
+}
+
 FileDescriptor AcceptTcp(int listener) {
   FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.get() >= 0) PrepareTcp(socket.get());

@@ -43,6 +43,10 @@ FileDescriptor TryConnect(
 /// Accepts the next waiting connection. Returns -1 if none waits.
 FileDescriptor AcceptTcp(int listener);
 
+/// True if an errno of a connection says that its other end is gone or cannot be reached any more.
+/// Pure.
+bool HasPeerEnded(int error);
+
 /// The local address of a connection.
 std::string OwnAddress(int socket);
 

@@ -103,11 +103,6 @@ namespace {
 constexpr uint32_t kMark = 0x73707464;  // bytes of other programs do not begin with it
 constexpr uint64_t kChunk = 1 << 20;    // memory grows with received bytes, not announced ones
 
-bool IsGone(int error) {
-  return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EHOSTUNREACH ||
-         error == ENETUNREACH;
-}
-
 ops::FileDescriptor FileOf(msghdr& message) {
   ops::FileDescriptor found;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -144,7 +139,7 @@ bool MessageStream::ReadInto(char* data, uint64_t bytes, uint64_t& had, State& s
     message.msg_controllen = sizeof control;
     const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0 || (got < 0 && IsGone(errno))) {
+    if (got == 0 || (got < 0 && ops::HasPeerEnded(errno))) {
       state = State::kEnded;
       return false;
     }
@@ -244,7 +239,7 @@ bool MessageStream::Flush() {
     if (some >= 0) {
       next.file = -1;
       next.sent += static_cast<uint64_t>(some);
-    } else if (IsGone(errno)) {
+    } else if (ops::HasPeerEnded(errno)) {
       return false;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return true;
