@@ -25,6 +25,8 @@ struct DistributedBatch {
   std::function<void(uint64_t first, uint64_t count, float* inputs)> write_inputs = {};
   Buffer targets = {};         ///< of all examples
   Buffer sample_weights = {};  ///< f32, the weight of each example; null: 1
+  /// The number of each example in the data set, for logs; null: not known.
+  const uint64_t* example_numbers = nullptr;
 };
 
 /// A data set as one replica sees it: its part of every global batch, epoch by epoch. All replicas

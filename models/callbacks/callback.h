@@ -87,6 +87,10 @@ class Run {
   /// the checkpoint has one.
   std::optional<LossScale> loss_scale = {};
   bool cut_short = false;  ///< in OnEpochEnd: the epoch ended before its last batch
+  /// This rank's examples in the current batch: the position of the first one in the global batch,
+  /// and the numbers of all in the data set (empty: not known).
+  uint64_t first_position = 0;
+  std::span<const uint64_t> example_numbers = {};
 
  private:
   Replica& replica_;

@@ -98,6 +98,9 @@ void BatchMaker::PlaceOwn(Batch* batch) const {
 
 void BatchMaker::Fill(Batch* batch) {
   batch->labels_.resize(batch->size_);
+  batch->numbers_.resize(batch->size_);
+  for (size_t i = 0; i < batch->size_; ++i)
+    batch->numbers_[i] = evaluator_.NumberOf(refs_[first_ref_ + i]);
   batch->pipeline_ = plan_->pipeline.shared_node();
   if (!evaluator_.computes()) return FillWithRows(batch);
   const size_t stride = batch->shape_.count();
@@ -198,11 +201,13 @@ void Evaluator::LoadFiles() const {
     source_.Load(file);
 }
 
-ExampleRow Evaluator::Row(const ExampleRef& ref) const {
+uint64_t Evaluator::NumberOf(const ExampleRef& ref) const {
   ExampleRef at = ref;
   for (size_t i = stages_.size(); i-- > 1;) at = stages_[i].table->ref(at.example);
-  return source_.Row(at.example);
+  return at.example;
 }
+
+ExampleRow Evaluator::Row(const ExampleRef& ref) const { return source_.Row(NumberOf(ref)); }
 
 void Evaluator::Evaluate(const ExampleRef& ref, float* values, int32_t* label) {
   RunStage(stages_.size() - 1, ref, values, label);

@@ -85,6 +85,8 @@ class Evaluator {
   bool computes() const { return computes_; }
   /// Reads the share's files into memory. Throws Error.
   void LoadFiles() const;
+  /// The number of the example in the source.
+  uint64_t NumberOf(const ExampleRef& ref) const;
   /// The example as stored in the source. Only if computes() is false.
   ExampleRow Row(const ExampleRef& ref) const;
   /// Writes the example's values and its label.

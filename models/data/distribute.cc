@@ -259,6 +259,7 @@ bool DistributedPipelineDataset::Next(DistributedBatch& batch) {
   batch.global_batch = next->global_size();
   const std::span<const int32_t> labels = next->labels();
   batch.targets = Buffer(const_cast<int32_t*>(labels.data()), labels.size(), DType::kI32);
+  batch.example_numbers = next->numbers().data();
   batch.write_inputs = [next](uint64_t first, uint64_t count, float* inputs) {
     next->CopyInputs(first, count, inputs);
   };

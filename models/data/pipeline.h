@@ -45,6 +45,8 @@ class Batch {
   const ExampleShape& shape() const { return shape_; }
   /// The classes, of shape (size).
   std::span<const int32_t> labels() const { return {labels_.data(), size_}; }
+  /// The number of each example in the source, from 0, of shape (size).
+  std::span<const uint64_t> numbers() const { return {numbers_.data(), size_}; }
   /// Writes the inputs of `count` examples, from `first` on, to `out`: (count, height, width,
   /// channels). Images that are stored as bytes become floats here, byte / 255, in one pass over
   /// the data set's memory. For a network that takes a batch in pieces.
@@ -59,6 +61,7 @@ class Batch {
   Position position_;
   ExampleShape shape_;
   std::vector<int32_t> labels_;
+  std::vector<uint64_t> numbers_;
   // Without a Map: rows in the data set's own memory, bytes or floats. With a Map, and after
   // inputs(): floats_.
   struct Row {

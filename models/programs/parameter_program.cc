@@ -74,7 +74,8 @@ std::string ErrorWithServers(const ParameterOptions& options) {
   } of_all_steps[] = {
       {"--loop custom", train.loop != "fit"},
       {"--report", !train.report.empty()},
-      {"--log-steps", train.log_steps}};
+      {"--log-steps", train.log_steps},
+      {"--example-log", !train.example_log.empty()}};
   for (const auto& [option, given] : of_all_steps)
     if (given)
       return Text(

@@ -8,6 +8,7 @@
 
 #include "models/callbacks/callbacks.h"
 #include "models/callbacks/checkpoints.h"
+#include "models/callbacks/example_log.h"
 #include "models/callbacks/log_values.h"
 #include "models/callbacks/progress_bar.h"
 #include "models/callbacks/tensorboard.h"
@@ -113,6 +114,8 @@ CallbackList Session::MakeCallbacks(std::vector<double>& step_losses, bool resum
   list.push_back(std::make_unique<StepSchedule>([this](uint64_t step) { return Rate(step); }));
   list.push_back(std::make_unique<Throughput>());
   if (options_.log_steps) list.push_back(std::make_unique<StepLosses>(step_losses));
+  if (!options_.example_log.empty())
+    list.push_back(std::make_unique<ExampleLog>(options_.example_log, job_.losses(), PrintProblem));
   list.push_back(std::make_unique<ReportProgress>(job_));
   if (options_.verbose > 0) {
     const int columns = options_.verbose == 1 ? job_.terminal_columns() : 0;

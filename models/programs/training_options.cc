@@ -233,6 +233,10 @@ void AddFileOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--tensorboard", o.tensorboard, "Write what TensorBoard shows into this folder")
       ->type_name("DIR");
   app.add_flag("--log-steps", o.log_steps, "With the loss of every step in the --json file");
+  app.add_option(
+         "--example-log", o.example_log,
+         "Write the numbers of the examples of every step into this folder")
+      ->type_name("DIR");
 }
 
 void AddSurroundings(CLI::App& app, TrainOptions& o) {
@@ -312,7 +316,10 @@ std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
     return "--export-onnx: '', expected a file name";
   if (app.count("--tensorboard") > 0 && o.tensorboard.empty())
     return "--tensorboard: '', expected a folder";
-  for (const char* name : {"--checkpoint-dir", "--early-stopping", "--tensorboard"}) {
+  if (app.count("--example-log") > 0 && o.example_log.empty())
+    return "--example-log: '', expected a folder";
+  for (const char* name :
+       {"--checkpoint-dir", "--early-stopping", "--tensorboard", "--example-log"}) {
     if (app.count(name) > 0 && o.loop == "custom")
       return Text(name, ": given with --loop custom, expected --loop fit");
   }
@@ -388,9 +395,9 @@ std::string SharedSettings(const TrainOptions& o) {
       "\n--share-gpus=", o.share_gpus, "\n--no-tf32=", !o.tf32,
       "\n--first-algorithms=", o.first_algorithms, "\n--prefetch=", o.prefetch,
       "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
-      "\n--log-steps=", o.log_steps, "\n--deterministic=", o.deterministic,
-      "\n--reduce-after-backward=", !o.overlap, "\n--adasum=", o.adasum,
-      "\n--strategy=", o.strategy, "\n");
+      "\n--log-steps=", o.log_steps, "\n--example-log=", o.example_log,
+      "\n--deterministic=", o.deterministic, "\n--reduce-after-backward=", !o.overlap,
+      "\n--adasum=", o.adasum, "\n--strategy=", o.strategy, "\n");
 }
 
 uint64_t GlobalBatchOf(const TrainOptions& options, int ranks) {

@@ -51,6 +51,7 @@ struct TrainOptions {
   int verbose = 1;
   std::string json;  ///< "": no file
   bool log_steps = false;
+  std::string example_log;
   bool overlap = true;  ///< overlaps the reduction with the backward pass
   bool adasum = false;  ///< each rank steps alone, and the steps are combined
   std::string command;  ///< the whole command line, quoted for a shell; not an option

@@ -17,6 +17,8 @@ bool StrategyBatches::Next(ReplicaBatch& batch) {
   batch.examples = batch_.examples;
   batch.first_position = static_cast<uint32_t>(batch_.first_position);
   batch.global_batch = batch_.global_batch;
+  if (batch_.example_numbers != nullptr)
+    batch.example_numbers = {batch_.example_numbers, batch.examples};
   const Buffer& targets = batch_.targets;
   if (targets.dtype == DType::kI32) {
     batch.targets.labels = {static_cast<const int32_t*>(targets.data), targets.count};

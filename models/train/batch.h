@@ -25,6 +25,8 @@ struct ReplicaBatch {
   Targets targets = {};       ///< of the `examples` examples
   /// The weight of each example in the loss and the metrics. Empty: all weights are 1.
   std::span<const float> sample_weights = {};
+  /// The number of each example in the data set. Empty: not known.
+  std::span<const uint64_t> example_numbers = {};
   /// Writes the inputs of the examples [first, first + count) as floats, (count, height, width,
   /// channels), straight to the network's input memory.
   std::function<void(size_t first, size_t count, float* inputs)> write_inputs = {};

@@ -145,6 +145,8 @@ bool Trainer::RunBatch(
   run.position.step = replica_.step();
   run.global_batch = batch.global_batch;
   run.examples = batch.examples;
+  run.first_position = batch.first_position;
+  run.example_numbers = batch.example_numbers;
   Call(callbacks, [&](Callback& callback) { callback.OnBatchBegin(run); });
   agreement_.Run("", [&] {
     run.batch_loss = ComputeGradients(replica_, batch, loss_, all_metrics_);

@@ -2,7 +2,8 @@
 // trainings that are pre-empted. Each ends with the parameters of a training that was left alone.
 // ELASTIC_EVENTS is the number of events in all trainings together, ELASTIC_MPI_EVENTS that of the
 // trainings that mpirun starts, PREEMPTIONS that of the pre-emptions, ELASTIC_SEED the first seed.
-// Prints how long after a kill the next step was completed.
+// Prints how long after a kill the next step was completed. check_examples checks that each
+// training used every example of an epoch once.
 
 #include <signal.h>
 
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <random>
@@ -83,9 +85,12 @@ class Training {
     const std::string steps = Text(kSteps);
     for (const char* word :
          {"-np", "4", "models/cnn_fmnist", "--deterministic", "--max-steps", steps.c_str(),
-          "--epochs", "2", "--global-batch-size", "32", "--steps-per-epoch", "100", "--json"})
+          "--epochs", "2", "--global-batch-size", "32", "--steps-per-epoch", "100"})
       command.argv.emplace_back(word);
-    command.argv.push_back(folder_.path() + "/result");
+    for (const std::string& word :
+         {std::string("--json"), folder_.path() + "/result", std::string("--example-log"),
+          examples()})
+      command.argv.push_back(word);
     command.argv.insert(command.argv.end(), program_options.begin(), program_options.end());
     command.timeout = std::chrono::minutes(10);
     job_.emplace(command);
@@ -125,6 +130,9 @@ class Training {
         most = std::max(most, progress->step);
     return most;
   }
+
+  // The log of the examples that the training used.
+  std::string examples() const { return folder_.path() + "/examples"; }
 
   void Signal(int signal) { job_->Signal(signal); }
   CommandResult Wait() { return job_->Wait(); }
@@ -179,6 +187,17 @@ void PrintSeconds(std::vector<double> seconds) {
       seconds.back());
 }
 
+// Checks that all steps of a training used each example once. `logs` has one folder for each job.
+void CheckExamples(const std::vector<std::string>& logs) {
+  Command command{.argv = {"tests/chaos/check_examples"}};
+  command.argv.insert(command.argv.end(), logs.begin(), logs.end());
+  const CommandResult result = Run(command);
+  INFO(result.out << result.err);
+  REQUIRE(
+      result.out ==
+      Text(kSteps, " steps with ", 32 * kSteps, " examples, each example of an epoch once\n"));
+}
+
 // A crash of a rank, which --restarts would hide.
 bool Crashed(const CommandResult& result) {
   return result.err.find("SIGABRT") != std::string::npos ||
@@ -219,6 +238,7 @@ void Storm(
     REQUIRE(result.exit_code == 0);
     REQUIRE_FALSE(Crashed(result));
     REQUIRE(training.Digest() == digest);
+    CheckExamples({training.examples()});
     check(result);
   }
   REQUIRE(!seconds.empty());
@@ -259,13 +279,14 @@ TEST_CASE("trainings that are pre-empted at any time save, resume and lose no st
       return milliseconds(std::uniform_int_distribution<int>(least, most)(random));
     };
     TemporaryFolder backups;
+    std::list<Training> runs;
     int64_t resumes_at = 0;
     for (int run = 0;; ++run) {
       INFO("seed " << seed << ", run " << run);
-      Training training(
+      Training& training = runs.emplace_back(
           Text("preempted-", getpid(), '-', seed, '-', run),
-          {"--restarts", "1000", "--grace", "60"},
-          {"--checkpoint-dir", backups.path(), "--resume"});
+          std::vector<std::string>{"--restarts", "1000", "--grace", "60"},
+          std::vector<std::string>{"--checkpoint-dir", backups.path(), "--resume"});
       std::map<int, pid_t> processes;
       while (processes.size() < kRanks && training.Digest().empty()) {
         std::this_thread::sleep_for(milliseconds(5));
@@ -292,6 +313,10 @@ TEST_CASE("trainings that are pre-empted at any time save, resume and lose no st
       if (resumes_at > 0) REQUIRE(resumed == resumes_at);
       if (result.exit_code == 0) {
         REQUIRE(training.Digest() == CalmDigest());
+        std::vector<std::string> logs;
+        for (const Training& of_run : runs)  // one that ends at once has none
+          if (std::filesystem::exists(of_run.examples())) logs.push_back(of_run.examples());
+        CheckExamples(logs);
         break;
       }
       ++saved;

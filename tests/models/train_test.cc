@@ -78,6 +78,10 @@ TEST_CASE("an invalid option value is refused with the expected values") {
       "exponential or cooldown");
   CHECK(Parse({"--log-steps"}).error == "--log-steps: expected with --json FILE");
   CHECK(Parse({"--json", ""}).error == "--json: '', expected a file name");
+  CHECK(Parse({"--example-log", ""}).error == "--example-log: '', expected a folder");
+  CHECK(
+      Parse({"--example-log", "x", "--loop", "custom"}).error ==
+      "--example-log: given with --loop custom, expected --loop fit");
   CHECK(
       Parse({"--batch-size", "8", "--global-batch-size", "8"}).error.find("--batch-size") !=
       std::string::npos);

@@ -233,6 +233,25 @@ TEST_CASE("a cached order remains and a shuffle after Cache changes every epoch"
   CHECK(calls == 4);
 }
 
+TEST_CASE("a batch has the numbers of its examples in the source") {
+  const auto numbers_of = [](const Pipeline& pipeline) {
+    Iterator iterator(pipeline.Batch(4));
+    std::vector<uint64_t> numbers;
+    while (const Batch* batch = iterator.Next())
+      numbers.insert(numbers.end(), batch->numbers().begin(), batch->numbers().end());
+    return numbers;
+  };
+  const Pipeline plain = Numbers(11).Shuffle({}).Skip(1).Shard(2, 1);
+  const Ids order = OrderOf(plain);
+  const std::vector<uint64_t> expected(order.begin(), order.end());
+  REQUIRE(expected.size() == 5);
+  CHECK(numbers_of(plain) == expected);
+  CHECK(numbers_of(plain.Cache()) == expected);
+  const MapFunction other = [](const MapCall& call) { *call.label = 77; };
+  CHECK(numbers_of(plain.Map(other)) == expected);
+  CHECK(numbers_of(plain.Map(other).Cache().Map(other)) == expected);
+}
+
 TEST_CASE("bytes become floats from 0 to 1 in inputs and in CopyInputs") {
   const Pipeline pipeline =
       Pipeline::FromMemory({2, 1, 2}, std::vector<uint8_t>{0, 51, 102, 255}, {7, 8}).Batch(2);

@@ -6,11 +6,15 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/callbacks/callback.h"
+#include "models/callbacks/example_log.h"
 #include "models/callbacks/log_values.h"
 #include "models/callbacks/progress_bar.h"
 #include "models/callbacks/tensorboard.h"
@@ -249,6 +253,74 @@ TEST_CASE("throughput counts the examples of all ranks and step losses are of gl
   CHECK(errors == Nothing(3));
   CHECK(losses[0].size() == 12);
   CHECK(losses[1] == losses[0]);
+}
+
+std::vector<std::string> LinesOf(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE("the log of examples has every example of an epoch once") {
+  const testing::TemporaryFolder folder;
+  const std::string logs = folder.path() + "/a/logs";
+  const auto errors = OnTrainingRanks(3, [&](TrainingRig& rig) {
+    rig.trainer.Fit(rig.train, {.epochs = 2}, Callbacks(ExampleLog(logs, 7)));
+  });
+  CHECK(errors == Nothing(3));
+  std::multiset<uint64_t> of_epochs[2];
+  std::map<uint64_t, std::set<uint64_t>> positions;  // by step
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::vector<std::string> lines = LinesOf(logs + "/examples.7." + std::to_string(rank));
+    CHECK(lines.size() == 12);
+    for (const std::string& line : lines) {
+      std::istringstream words(line);
+      uint64_t epoch = 9, step = 0, batch = 0, position = 0;
+      words >> epoch >> step >> batch >> position;
+      REQUIRE(epoch < 2);
+      CHECK(batch == (step % 6 == 5 ? 2 : 8));
+      for (uint64_t number; words >> number; ++position) {
+        of_epochs[epoch].insert(number);
+        CHECK(positions[step].insert(position).second);
+      }
+    }
+  }
+  for (const auto& examples : of_epochs) {
+    CHECK(examples.size() == kExamples);
+    CHECK(std::set<uint64_t>(examples.begin(), examples.end()).size() == kExamples);
+  }
+  CHECK(positions.size() == 12);
+}
+
+TEST_CASE("a log of examples that one rank cannot make ends the training with the rank's name") {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path() + "/examples.0.1");  // where a file belongs
+  const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    rig.trainer.Fit(rig.train, {}, Callbacks(ExampleLog(folder.path(), 0)));
+  });
+  CHECK(
+      errors == OnAll(
+                    2, "ExampleLog: rank 1: " + folder.path() +
+                           "/examples.0.1: cannot be written: Is a directory"));
+}
+
+TEST_CASE("a full disk ends the log of examples and not the training") {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_symlink("/dev/full", folder.path() + "/examples.0.1");
+  Lines printed;
+  const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    const Print print = [&](const std::string& line) { printed.push_back(line); };
+    const History history =
+        rig.trainer.Fit(rig.train, {}, Callbacks(ExampleLog(folder.path(), 0, print)));
+    Expect(history.epochs.size() == 1, "training ended well");
+    Expect(history.not_written.size() == 1, "the history has the problem");
+  });
+  CHECK(errors == Nothing(2));
+  CHECK(
+      printed == Lines{
+                     "rank 1: " + folder.path() +
+                     "/examples.0.1: the log of examples ends early: No space left on device"});
 }
 
 TEST_CASE("names are filled with numbers of the logs in Python's formats") {
