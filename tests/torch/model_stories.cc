@@ -382,6 +382,38 @@ void SparseGradients(Communicator& world) {
   ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-6, "the weights");
 }
 
+// All gradients are sparse. Rank r has 1 + r batches.
+void SparseAlone(Communicator& world) {
+  const auto make = [](bool sparse) {
+    torch::manual_seed(5);
+    return torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 3).sparse(sparse));
+  };
+  const auto loss = [](torch::nn::Embedding& net, int rank, int step) {
+    return net(IdsOf(rank, step)).square().mean();
+  };
+  torch::nn::Embedding net = make(true), alone = make(false);
+  torch::optim::SGD inner(net->parameters(), 0.1), sgd(alone->parameters(), 0.1);
+  DistributedOptimizer optimizer(world, inner, *net);
+  const int p = world.size(), mine = 1 + world.rank();
+  for (int step = 0; step < mine; ++step) {
+    optimizer.zero_grad();
+    loss(net, world.rank(), step).backward();
+    if (step + 1 == mine) break;  // Join makes this step
+    optimizer.step();
+  }
+  Expect(optimizer.Join() == p - 1, "the last rank joined last");
+  for (int step = 0; step < p; ++step) {
+    sgd.zero_grad();
+    for (int rank = step; rank < p; ++rank) (loss(alone, rank, step) / (p - step)).backward();
+    sgd.step();
+  }
+  ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-6, "the weights");
+
+  optimizer.zero_grad();
+  loss(net, world.rank(), 0).backward();
+  ExpectError([&] { loss(net, world.rank(), 1).backward(); }, "has already reduced");
+}
+
 void RefusedSparse(Communicator& world) {
   Words net(true);
   torch::optim::SGD inner(net->parameters(), 0.1);
@@ -619,6 +651,7 @@ Stories ModelStories() {
       {"uneven_sum", [](Communicator& world) { Uneven(world, ReduceOp::kSum); }},
       {"refused_join", RefusedJoin},
       {"sparse", SparseGradients},
+      {"sparse_alone", SparseAlone},
       {"refused_sparse", RefusedSparse},
       {"sharded", ShardedState},
       {"refused_sharded", RefusedSharded},

@@ -96,7 +96,6 @@ class TrainedGradients {
       Communicator& communicator, const NamedTensors& parameters, const NamedTensors& sparse,
       const ReducerOptions& options, int passes_per_round, bool reuse_memory)
       : communicator_(communicator.Duplicate()),
-        sparse_(sparse),
         averages_(options.op == ReduceOp::kAverage),
         passes_per_round_(passes_per_round) {
     for (const auto& named : parameters) {
@@ -105,10 +104,12 @@ class TrainedGradients {
       slot.name = named.first;
       slots_.push_back(std::move(slot));
     }
+    for (const auto& named : sparse) rows_.push_back({named.first, named.second, {}, 0});
     lane_ = std::make_unique<Lane>(TheirDevice());
     std::vector<Gradient> gradients;
-    if (!slots_.empty()) {
-      const DType dtype = CheckedDType(slots_[0].name, slots_[0].parameter);
+    if (HasFlag()) {
+      const DType dtype = slots_.empty() ? DType::kF32
+                                         : CheckedDType(slots_[0].name, slots_[0].parameter);
       gradients.push_back({"(flag)", lane_->BufferOf(nullptr, 0, dtype)});
     }
     for (const Slot& slot : slots_) gradients.push_back(GradientOf(slot));
@@ -118,6 +119,7 @@ class TrainedGradients {
       MakePlace(i);
       Watch(i);
     }
+    for (size_t i = 0; i < rows_.size(); ++i) WatchRows(i);
     if (!OnCpu()) return;
     PlaceAllocator::Installed().Join(places_);
     if (reuse_memory) arena_ = std::make_unique<Arena::User>();
@@ -129,6 +131,7 @@ class TrainedGradients {
       slot.accumulator->del_post_hook(slot.hook);
       LeaveBlock(slot);
     }
+    for (Rows& rows : rows_) rows.accumulator->del_post_hook(rows.hook);
     places_->open = false;
   }
 
@@ -178,7 +181,7 @@ class TrainedGradients {
   void FinishRound() {
     MarkTheRest();
     reducer_->Wait();
-    const bool is_uneven = !slots_.empty() && reducer_->WasUsed(kFlag);
+    const bool is_uneven = HasFlag() && reducer_->WasUsed(kFlag);
     lane_->Leave();
     for (size_t i = 0; i < slots_.size(); ++i) {
       Slot& slot = slots_[i];
@@ -195,7 +198,7 @@ class TrainedGradients {
     finished_ = true;
     places_->open = false;
     LookForRanks(is_uneven);
-    for (const auto& named : sparse_) FinishRows(named.first, named.second);
+    for (const Rows& rows : rows_) FinishRows(rows.name, rows.parameter);
   }
 
   /// Begins the next round.
@@ -230,6 +233,16 @@ class TrainedGradients {
     std::unique_ptr<Blank> blank;  // set when it has been zeroed
     bool marked = false;           // in this round
   };
+
+  // A parameter whose gradient is gathered by rows.
+  struct Rows {
+    std::string name;
+    Tensor parameter;
+    GradAccumulator accumulator;
+    uintptr_t hook = 0;
+  };
+
+  bool HasFlag() const { return !slots_.empty() || !rows_.empty(); }
 
   static constexpr size_t kFlag = 0;                                 // in the reducer
   static constexpr size_t IndexOf(size_t slot) { return slot + 1; }  // in the reducer
@@ -287,6 +300,13 @@ class TrainedGradients {
         std::make_unique<AfterAccumulation>([this, i] { OnGradient(i); }));
   }
 
+  void WatchRows(size_t i) {
+    Rows& rows = rows_[i];
+    rows.accumulator = ::torch::autograd::impl::grad_accumulator(rows.parameter);
+    rows.hook = rows.accumulator->add_post_hook(
+        std::make_unique<AfterAccumulation>([this, i] { OnRows(i); }));
+  }
+
   static bool IsBlank(const Slot& slot, const Tensor& gradient) {
     return gradient.defined() && slot.blank != nullptr && slot.blank->Is(gradient);
   }
@@ -317,12 +337,8 @@ class TrainedGradients {
   void OnGradient(size_t i) {
     if (no_sync_ > 0) return;
     try {
-      if (finished_ || slots_[i].marked) RefuseSecondPass(slots_[i]);
-      if (!in_backward_) {
-        in_backward_ = true;
-        places_->open = true;
-        ::torch::autograd::Engine::get_default_engine().queue_callback([this] { EndOfBackward(); });
-      }
+      if (finished_ || slots_[i].marked) RefuseSecondPass(slots_[i].name);
+      EnterBackward();
       if (passes_ + 1 < passes_per_round_) return;
       CheckGradient(slots_[i]);
       Mark(i);
@@ -332,6 +348,25 @@ class TrainedGradients {
     }
   }
 
+  // The same for a sparse gradient, which the end of the round gathers.
+  void OnRows(size_t i) {
+    if (no_sync_ > 0) return;
+    try {
+      if (finished_) RefuseSecondPass(rows_[i].name);
+      EnterBackward();
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+  void EnterBackward() {
+    if (in_backward_) return;
+    in_backward_ = true;
+    places_->open = true;
+    ::torch::autograd::Engine::get_default_engine().queue_callback([this] { EndOfBackward(); });
+  }
+
   void EndOfBackward() {
     in_backward_ = false;
     if (++passes_ < passes_per_round_) return;
@@ -339,9 +374,9 @@ class TrainedGradients {
     if (error_ != nullptr) std::rethrow_exception(error_);
   }
 
-  [[noreturn]] void RefuseSecondPass(const Slot& slot) const {
+  [[noreturn]] void RefuseSecondPass(const std::string& name) const {
     Refuse(
-        ErrorCode::kInvalidArgument, "backward() reached parameter '", slot.name,
+        ErrorCode::kInvalidArgument, "backward() reached parameter '", name,
         "', whose gradient this step has already reduced (after ", passes_per_round_,
         passes_per_round_ == 1 ? " pass" : " passes",
         "); call step() or zero_grad() before, set backward_passes_per_step to the passes of a "
@@ -472,7 +507,7 @@ class TrainedGradients {
         MarkUnused(i);
       }
     }
-    if (slots_.empty()) return;
+    if (!HasFlag()) return;
     if (is_away_) {
       reducer_->MarkReady(kFlag);
     } else {
@@ -525,10 +560,10 @@ class TrainedGradients {
   }
 
   Communicator communicator_;  // for ranks without data
-  NamedTensors sparse_;
   bool averages_;
   int passes_per_round_;
   std::vector<Slot> slots_;
+  std::vector<Rows> rows_;
   std::unique_ptr<Lane> lane_;
   std::shared_ptr<GradientReducer> reducer_;
   std::shared_ptr<Places> places_;  // of the gradients that are alone in their bucket

@@ -120,6 +120,7 @@ class _ReducedOptimizer:
         self._begun = set()  # parameters of _works
         self._left = {}  # by parameter: backward passes until its gradient is reduced
         self._watched = {}
+        self._sparse = {}  # the number of indices of an entry, by parameter that has had a sparse gradient
         self._synchronizes = True
         self._is_synchronized = False
         self.set_backward_passes_per_step(passes)
@@ -213,6 +214,7 @@ class _ReducedOptimizer:
     def _begin_sparse(self, parameter, name):
         if self._op not in (Average, collectives.Sum):
             raise ValueError(f"the gradient of {name} is sparse; expected op=Average or Sum, or sparse_as_dense=True")
+        self._sparse[parameter] = parameter.grad.sparse_dim()
         result = collectives.sparse_allreduce_async(parameter.grad, "gradient." + name, self._op, self._process_set)
 
         def finish():
@@ -242,12 +244,20 @@ class _ReducedOptimizer:
             if parameter in self._begun or parameter in self._ready.get(number, ()) or not parameter.requires_grad:
                 continue
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = self._zeros(parameter)
             self._begin_when_group_is_ready(parameter)
         for parameter in self._names:  # of a group, the last that was awaited may be frozen now
             number, group = self._group_of.get(parameter, (None, None))
             if number in self._ready:
                 self._begin_group(number, group)
+
+    # A gradient without entries if the parameter's gradients are sparse: all ranks send the same kind.
+    def _zeros(self, parameter):
+        if parameter not in self._sparse or self._sparse_as_dense:
+            return torch.zeros_like(parameter)
+        indices = self._sparse[parameter]
+        values = parameter.detach().new_empty((0,) + tuple(parameter.shape[indices:]))
+        return torch.sparse_coo_tensor(torch.empty((indices, 0), dtype=torch.int64, device=values.device), values, parameter.shape)
 
     @contextlib.contextmanager
     def skip_synchronize(self):
