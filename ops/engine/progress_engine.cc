@@ -199,6 +199,7 @@ void Engine::Wake() {
 void Engine::AddDriver(std::shared_ptr<Driver> driver) {
   std::lock_guard lock(mutex_);
   if (driver->LooksSlowly()) slow_looks_ = true;
+  if (lost_all_) driver->LosePeers();
   drivers_.push_back(std::move(driver));
 }
 
@@ -512,6 +513,7 @@ void Engine::LosePeers(const Error& error) {
   if (lost_all_) return;
   lost_all_ = error;
   const bool first = !gave_up_.exchange(true);
+  for (const auto& driver : drivers_) driver->LosePeers();
   for (const auto& entry : active_) {
     if (entry->done.load(std::memory_order_relaxed)) continue;
     Fail(*entry, LostAllError(*entry->operation));

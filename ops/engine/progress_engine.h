@@ -160,6 +160,8 @@ class Driver {
   /// the driver waits for its peers.
   virtual bool HasNews() const { return false; }
   virtual bool Waits() const { return false; }
+  /// Called once if all peers are lost: see Engine::LosePeers.
+  virtual void LosePeers() {}
 };
 
 struct EngineOptions {

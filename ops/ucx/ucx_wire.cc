@@ -53,6 +53,7 @@ class UcxWire : public wire::Wire {
   bool Arm() override;
   uint64_t events() const override { return events_; }
   const std::vector<wire::LostPeer>& lost() const override { return lost_; }
+  void LosePeers() override { peers_are_lost_ = true; }
   void Close(const wire::Listener& listener) override;
   bool usable() const override { return !closed_; }
   int largest_tag() const override { return INT32_MAX; }
@@ -102,7 +103,7 @@ class UcxWire : public wire::Wire {
   int failed_ = 0;  // peers that have failed and are not in lost_ yet
   uint64_t polls_ = 0, events_ = 0;
   int vain_wakes_ = 0;  // since the worker last progressed
-  bool closed_ = false, closing_ = false;
+  bool closed_ = false, closing_ = false, peers_are_lost_ = false;
   std::unique_ptr<wire::Waker> waker_;
 };
 
@@ -198,14 +199,16 @@ UcxWire::~UcxWire() {
   ucp_cleanup(context_);
 }
 
-// Closes all endpoints after their last messages have left.
+// Closes all endpoints after their last messages have left, unless nobody waits for these. UCX
+// would wait long for a peer that does not answer and has not failed yet.
 void UcxWire::CloseEndpoints() {
   std::vector<void*> closing;
   for (Peer& peer : peers_) {
     if (peer.endpoint == nullptr) continue;
     ucp_request_param_t params = {};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = peer.error == UCS_OK ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
+    const bool waits = peer.error == UCS_OK && !peers_are_lost_;
+    params.flags = waits ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
     void* request = ucp_ep_close_nbx(std::exchange(peer.endpoint, nullptr), &params);
     if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
   }

@@ -96,6 +96,10 @@ class Wire {
   /// ranks sooner.
   virtual void Doubt(int /*rank*/) {}
 
+  /// From now on, no other rank waits for messages of this one. The end of the wire need not wait
+  /// for messages to leave.
+  virtual void LosePeers() {}
+
   /// Drops the open messages with this listener, of an operation that was given up and whose memory
   /// is about to go. The wire may lose the other ranks of these messages. A wire that keeps the
   /// messages keeps the listener, too, and is never destroyed.

@@ -181,6 +181,10 @@ class WireDriver : public Driver {
     return endpoint == nullptr || endpoint->wire->Arm();
   }
   bool LooksSlowly() const override { return true; }
+  void LosePeers() override {
+    const std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
+    if (endpoint != nullptr) endpoint->wire->LosePeers();
+  }
 
  private:
   std::weak_ptr<Endpoint> endpoint_;

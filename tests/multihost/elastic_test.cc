@@ -1,6 +1,6 @@
 // Lost ranks of several hosts that are started again (--restarts), and jobs that change their size.
 // Most jobs run without MPI. ELASTIC_HOST_EVENTS is the number of random events, ELASTIC_SEED
-// their seed.
+// their seed; DTRUN_TRANSPORT=ucx makes them ride on OpenUCX.
 
 #include <unistd.h>
 
@@ -271,9 +271,11 @@ constexpr char kCut[] = "nsenter --net=/run/rig/h2/net ip link set eth0 down";
 TEST_CASE("a job goes on without the ranks of a lost host") {
   if (Skipped()) return;
   const std::string fault = GENERATE(as<std::string>(), kCut, "ssh h2 kill -KILL -1");
-  const CommandResult result =
-      ElasticJob(200, "await 40\n" + fault, "--restarts 5 --min-np 2 --host-timeout 4");
-  CAPTURE(fault, result.out, result.err);
+  const std::string transport = GENERATE("tcp", "ucx");
+  const CommandResult result = ElasticJob(
+      200, "await 40\n" + fault,
+      "--restarts 5 --min-np 2 --host-timeout 4 --transport " + transport);
+  CAPTURE(fault, transport, result.out, result.err);
   CHECK(result.exit_code == 0);
   CHECK(result.out == Undisturbed());
   CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);

@@ -519,6 +519,27 @@ TEST_CASE("the loss of peers ends all operations, also of other communicators an
   CHECK(rank.engine->gave_up());
 }
 
+class Bystander : public Driver {
+ public:
+  bool Advance() override { return false; }
+  base::TimePoint Look(base::TimePoint) override { return base::TimePoint::max(); }
+  void LosePeers() override { ++losses; }
+
+  int losses = 0;
+};
+
+TEST_CASE("a driver hears once that all peers are lost, also if it comes later") {
+  Rank rank;
+  const auto before = std::make_shared<Bystander>(), after = std::make_shared<Bystander>();
+  rank.engine->AddDriver(before);
+  CHECK(before->losses == 0);
+  rank.engine->LosePeers(Error(ErrorCode::kPeerLost, "rank 2 on h was killed", {2}));
+  rank.engine->LosePeers(Error(ErrorCode::kPeerLost, "rank 3 on h was killed", {3}));
+  rank.engine->AddDriver(after);
+  CHECK(before->losses == 1);
+  CHECK(after->losses == 1);
+}
+
 TEST_CASE("the flight record has each state of an operation up to its end") {
   Rank rank;
   const auto fate = std::make_shared<Fate>(), stuck = std::make_shared<Fate>();
