@@ -33,7 +33,11 @@ void ExampleLog::OnTrainBegin(Run& run) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   file_.reset(std::fopen(path_.c_str(), "ae"));
-  problem_ = file_ ? "" : Text(path_, ": cannot be written: ", std::strerror(errno));
+  problem_.clear();
+  if (!file_) {
+    const std::string why = error ? error.message() : std::string(std::strerror(errno));
+    problem_ = Text(path_, ": cannot be written: ", why);
+  }
   const std::string problem = ProblemOfAny(run, problem_);
   if (!problem.empty())
     throw AgreedError(ErrorCode::kSystem, kResultNotWritten, Text("ExampleLog: ", problem));

@@ -164,6 +164,7 @@ bool Trainer::RunBatch(
   if (kept != nullptr && !agreement_.failed()) kept->Store(run, history);
   const Logs logs = LogsOf("");
   Call(callbacks, [&](Callback& callback) { callback.OnBatchEnd(run, logs); });
+  run.example_numbers = {};  // the next batch takes their memory
   if (run.stop()) agreement_.RequestStop();
   if (agreement_.Settle()) run.StopTraining();
   if (agreement_.preempted()) EndForLater(run, callbacks);

@@ -54,8 +54,8 @@ bool JobEpoch::AwaitEnd(milliseconds longest) const { return file_->AwaitAfter(n
 
 void JobEpoch::Watch(ops::Engine& engine) {
   thread_ = std::thread([this, &engine] {
-    while (!stop_)
-      if (file_->AwaitAfter(number_, kBetweenLooks, &stop_)) return engine.LosePeers(*WhyOver());
+    while (!stop_ && !file_->AwaitAfter(number_, kBetweenLooks, &stop_)) continue;
+    if (const std::optional<Error> why = WhyOver()) engine.LosePeers(*why);
   });
 }
 

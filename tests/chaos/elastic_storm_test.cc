@@ -17,6 +17,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -169,13 +170,20 @@ bool Strike(const std::map<int, pid_t>& processes, std::mt19937& random) {
   }
 }
 
-const std::string& CalmDigest() {
-  static const std::string digest = [] {
-    Training calm(Text("calm-", getpid()));
-    return calm.Wait().exit_code == 0 ? calm.Digest() : "";
+// A training that was left alone.
+struct Calm {
+  Training training{Text("calm-", getpid())};
+  std::string digest;
+};
+const Calm& CalmTraining() {
+  static const std::unique_ptr<Calm> calm = [] {
+    auto made = std::make_unique<Calm>();
+    if (made->training.Wait().exit_code == 0) made->digest = made->training.Digest();
+    return made;
   }();
-  return digest;
+  return *calm;
 }
+const std::string& CalmDigest() { return CalmTraining().digest; }
 
 // How long after the kills the next step was completed.
 void PrintSeconds(std::vector<double> seconds) {
@@ -187,11 +195,41 @@ void PrintSeconds(std::vector<double> seconds) {
       seconds.back());
 }
 
+CommandResult CheckLogs(const std::string& like, const std::vector<std::string>& logs) {
+  Command command{.argv = {"tests/chaos/check_examples", like}};
+  command.argv.insert(command.argv.end(), logs.begin(), logs.end());
+  return Run(command);
+}
+
+TEST_CASE("the check of logs finds a missing, a repeated, a skipped and an exchanged example") {
+  const auto found = [](const std::string& lines_of_rank_1) {
+    TemporaryFolder folder;
+    const auto write = [&](const std::string& name, const std::string& lines) {
+      std::ofstream(folder.path() + name) << lines;
+    };
+    for (const std::string log : {"/calm", "/log"}) {
+      std::filesystem::create_directory(folder.path() + log);
+      write(log + "/examples.0.0", "0 0 4 0 7 3\n0 1 4 0 5 6\n");
+    }
+    write("/calm/examples.0.1", "0 0 4 2 1 2\n0 1 4 2 8 9\n");
+    write("/log/examples.0.1", lines_of_rank_1);
+    return CheckLogs(folder.path() + "/calm", {folder.path() + "/log"});
+  };
+  CHECK(found("0 0 4 2 1 2\n0 1 4 2 8 9\n").exit_code == 0);
+  for (const std::string wrong :
+       {"0 0 4 2 1 2\n0 1 4 2 8\n", "0 0 4 2 1 2\n0 1 4 2 8 1\n", "0 0 4 2 1 2\n",
+        "0 0 4 2 1 2\n0 1 4 2 8 4\n", "0 0 4 2 1 2\n0 1 4 2 9 8\n",
+        "0 0 4 2 1 2\n0 1 4 2 8 9\n0 2 4 2 8 9\n"}) {
+    const CommandResult result = found(wrong);
+    CAPTURE(wrong, result.out, result.err);
+    CHECK(result.exit_code == 1);
+    CHECK(result.out.find("step") != std::string::npos);
+  }
+}
+
 // Checks that all steps of a training used each example once. `logs` has one folder for each job.
 void CheckExamples(const std::vector<std::string>& logs) {
-  Command command{.argv = {"tests/chaos/check_examples"}};
-  command.argv.insert(command.argv.end(), logs.begin(), logs.end());
-  const CommandResult result = Run(command);
+  const CommandResult result = CheckLogs(CalmTraining().training.examples(), logs);
   INFO(result.out << result.err);
   REQUIRE(
       result.out ==
