@@ -272,11 +272,16 @@ TEST_CASE("a job goes on without the ranks of a lost host") {
   if (Skipped()) return;
   const std::string fault = GENERATE(as<std::string>(), kCut, "ssh h2 kill -KILL -1");
   const std::string transport = GENERATE("tcp", "ucx");
+  const std::string report = "/var/tmp/elastic-report." + std::to_string(getpid());
   const CommandResult result = ElasticJob(
       200, "await 40\n" + fault,
-      "--restarts 5 --min-np 2 --host-timeout 4 --transport " + transport);
+      "--restarts 5 --min-np 2 --host-timeout 4 --report-json " + report + " --transport " +
+          transport);
   CAPTURE(fault, transport, result.out, result.err);
   CHECK(result.exit_code == 0);
+  // The end of OpenUCX must not wait for the lost host.
+  CHECK(ReadJson(report).at("losses").at(0).at("recovery_s") < 3);
+  std::filesystem::remove(report);
   CHECK(result.out == Undisturbed());
   CHECK(result.err.find("dtrun: host h2 was lost: ") != std::string::npos);
   CHECK(result.err.find("; the job goes on with 2 ranks\n") != std::string::npos);

@@ -78,7 +78,7 @@ TEST_CASE("collectives on NumPy arrays give the right values and errors on 1 to 
 TEST_CASE("what Horovod's users rely on works with Debian's PyTorch") {
   if (Lacks(kDebians, "torch")) return;
   for (int ranks = 2; ranks <= 3; ++ranks)
-    CheckCases(kDebians, "torch_cases.py", ranks, "local", 36);
+    CheckCases(kDebians, "torch_cases.py", ranks, "local", 37);
 }
 
 TEST_CASE("what Horovod's users rely on works with the PyTorch of torchrun") {
@@ -88,7 +88,7 @@ TEST_CASE("what Horovod's users rely on works with the PyTorch of torchrun") {
     return;
   }
   if (Lacks(python, "torch")) return;
-  for (const int ranks : {1, 2, 4}) CheckCases(python, "torch_cases.py", ranks, "local", 36);
+  for (const int ranks : {1, 2, 4}) CheckCases(python, "torch_cases.py", ranks, "local", 37);
 }
 
 TEST_CASE("a training loses a rank and ends with the parameters of an undisturbed one") {

@@ -465,6 +465,16 @@ def test_sparse_gradients():
             assert torch.allclose(table.weight, whole.weight, atol=1e-6)
 
 
+def test_a_new_rank_takes_from_another_which_gradients_are_sparse():
+    table = torch.nn.Embedding(10, 4, sparse=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), 1.0), [("table", table.weight)])
+    if RANK == 0:
+        optimizer._sparse[table.weight] = 1
+    optimizer.share_kinds(0)
+    optimizer.step()
+    assert table.weight.grad.is_sparse and table.weight.grad._nnz() == 0
+
+
 def test_a_closure_computes_the_gradients():
     network, whole = model(), model()
     optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS(network.parameters(), 0.1, max_iter=3), network.named_parameters())

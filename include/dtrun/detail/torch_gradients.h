@@ -108,8 +108,8 @@ class TrainedGradients {
     lane_ = std::make_unique<Lane>(TheirDevice());
     std::vector<Gradient> gradients;
     if (HasFlag()) {
-      const DType dtype = slots_.empty() ? DType::kF32
-                                         : CheckedDType(slots_[0].name, slots_[0].parameter);
+      const DType dtype =
+          slots_.empty() ? DType::kF32 : CheckedDType(slots_[0].name, slots_[0].parameter);
       gradients.push_back({"(flag)", lane_->BufferOf(nullptr, 0, dtype)});
     }
     for (const Slot& slot : slots_) gradients.push_back(GradientOf(slot));
@@ -250,13 +250,14 @@ class TrainedGradients {
   at::Device TheirDevice() const {
     if (slots_.empty()) return at::kCPU;
     const at::Device device = slots_[0].parameter.device();
-    for (const Slot& slot : slots_) {
-      if (slot.parameter.device() == device) continue;
+    const auto check = [&](const std::string& name, const Tensor& parameter) {
+      if (parameter.device() == device) return;
       Refuse(
-          ErrorCode::kInvalidArgument, "parameter '", slot.name, "' lies on ",
-          slot.parameter.device(), "; expected ", device, ", where parameter '", slots_[0].name,
-          "' does");
-    }
+          ErrorCode::kInvalidArgument, "parameter '", name, "' lies on ", parameter.device(),
+          "; expected ", device, ", where parameter '", slots_[0].name, "' does");
+    };
+    for (const Slot& slot : slots_) check(slot.name, slot.parameter);
+    for (const Rows& rows : rows_) check(rows.name, rows.parameter);
     return device;
   }
   bool OnCpu() const { return lane_->device().is_cpu(); }

@@ -184,6 +184,8 @@ class TorchState(ObjectState):
                 broadcasts.broadcast_parameters({f"{name}.{key}": value for key, value in part.state_dict().items()}, root)
             elif isinstance(part, torch.optim.Optimizer):
                 broadcasts.broadcast_optimizer_state(part, root)
+                if hasattr(part, "share_kinds"):
+                    part.share_kinds(root)
             else:
                 part.load_state_dict(broadcasts.broadcast_object(part.state_dict(), root, f"elastic.{name}"))
 

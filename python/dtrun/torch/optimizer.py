@@ -8,7 +8,7 @@ import contextlib
 import torch
 
 from .._job import global_process_set, job
-from . import collectives
+from . import broadcasts, collectives
 from .collectives import Adasum, Average
 from .compression import Compression
 
@@ -197,6 +197,8 @@ class _ReducedOptimizer:
         if len(parameters) == 1 and parameters[0].grad.is_sparse:
             self._begin_sparse(parameters[0], name)
             return
+        for parameter in parameters:
+            self._sparse.pop(parameter, None)
         gradients = [parameter.grad for parameter in parameters]
         packed = [self._compression.compress(gradient) for gradient in gradients]
         sent = [tensor.contiguous() for tensor, _ in packed]
@@ -251,13 +253,19 @@ class _ReducedOptimizer:
             if number in self._ready:
                 self._begin_group(number, group)
 
-    # A gradient without entries if the parameter's gradients are sparse: all ranks send the same kind.
+    # A gradient without entries if the parameter's gradients have been sparse: ranks must send the same kind.
     def _zeros(self, parameter):
         if parameter not in self._sparse or self._sparse_as_dense:
             return torch.zeros_like(parameter)
         indices = self._sparse[parameter]
         values = parameter.detach().new_empty((0,) + tuple(parameter.shape[indices:]))
         return torch.sparse_coo_tensor(torch.empty((indices, 0), dtype=torch.int64, device=values.device), values, parameter.shape)
+
+    def share_kinds(self, root):
+        """All ranks take from rank `root` which parameters have had sparse gradients. All ranks call it together."""
+        mine = {self._names[parameter]: indices for parameter, indices in self._sparse.items()}
+        known = broadcasts.broadcast_object(mine, root, "optimizer.sparse")
+        self._sparse = {parameter: known[name] for parameter, name in self._names.items() if name in known}
 
     @contextlib.contextmanager
     def skip_synchronize(self):
