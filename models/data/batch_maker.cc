@@ -115,7 +115,7 @@ void BatchMaker::Fill(Batch* batch) {
 void BatchMaker::FillWithRows(Batch* batch) const {
   batch->rows_.resize(batch->size_);
   for (size_t i = 0; i < batch->size_; ++i) {
-    const ExampleRow row = evaluator_.Row(refs_[first_ref_ + i]);
+    const ExampleRow row = evaluator_.Row(batch->numbers_[i]);
     batch->rows_[i] = {row.bytes, row.floats};
     batch->labels_[i] = row.label;
   }
@@ -206,8 +206,6 @@ uint64_t Evaluator::NumberOf(const ExampleRef& ref) const {
   for (size_t i = stages_.size(); i-- > 1;) at = stages_[i].table->ref(at.example);
   return at.example;
 }
-
-ExampleRow Evaluator::Row(const ExampleRef& ref) const { return source_.Row(NumberOf(ref)); }
 
 void Evaluator::Evaluate(const ExampleRef& ref, float* values, int32_t* label) {
   RunStage(stages_.size() - 1, ref, values, label);

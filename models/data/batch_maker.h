@@ -87,8 +87,8 @@ class Evaluator {
   void LoadFiles() const;
   /// The number of the example in the source.
   uint64_t NumberOf(const ExampleRef& ref) const;
-  /// The example as stored in the source. Only if computes() is false.
-  ExampleRow Row(const ExampleRef& ref) const;
+  /// Example `number` as stored in the source. Only if computes() is false.
+  ExampleRow Row(uint64_t number) const { return source_.Row(number); }
   /// Writes the example's values and its label.
   void Evaluate(const ExampleRef& ref, float* values, int32_t* label);
 
