@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace {
 
@@ -84,7 +85,9 @@ TEST_CASE("every rank reports a NaN gradient or a mismatched parameter of one ra
 TEST_CASE("a Join that meets an all-gather ends with an error at the time limit") {
   const CommandResult result = Story("2", "elsewhere", "shm", false, "1");
   CHECK(result.exit_code == 1);
-  CHECK_THAT(result.out, Contains("gave up after 1 s") && Contains("to call it"));
+  CHECK_THAT(
+      dtrun::testing::WithoutWaits(result.out),
+      Contains("gave up after N s: ") && Contains("to call it"));
 }
 
 TEST_CASE("a rank that exits while another rank waits in Join is named") {

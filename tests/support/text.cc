@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <regex>
 
 namespace dtrun::testing {
 
@@ -14,6 +15,11 @@ size_t CountOf(const std::string& text, const std::string& part) {
   size_t count = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
+}
+
+std::string WithoutWaits(const std::string& text) {
+  static const std::regex kWait("(gave up after|waiting for) [0-9]+ s: ");
+  return std::regex_replace(text, kWait, "$1 N s: ");
 }
 
 }  // namespace dtrun::testing

@@ -12,6 +12,10 @@ std::string ReadText(const std::string& path);
 /// How often `part` occurs in `text`.
 size_t CountOf(const std::string& text, const std::string& part);
 
+/// `text` with N for the seconds that a call waited ("gave up after N s: ", "waiting for N s: "): a
+/// rank that a busy machine wakes late waits longer than its limit.
+std::string WithoutWaits(const std::string& text);
+
 }  // namespace dtrun::testing
 
 #endif
