@@ -751,7 +751,7 @@ TEST_CASE("an absent rank is named with its host on all hosts") {
       ") to call it");
   for (int r = 0; r < 4; ++r) {
     INFO("rank " << r << ", missing " << missing);
-    CHECK(WithoutWaits(errors[static_cast<size_t>(r)]) == (r == missing ? "" : expected));
+    CHECK(WithoutWaits(errors[static_cast<size_t>(r)], 1) == (r == missing ? "" : expected));
   }
 }
 
@@ -770,7 +770,7 @@ TEST_CASE("after a timeout the next call on the communicator reports the timeout
       },
       {.engine = options});
   CHECK(
-      WithoutWaits(errors[0]) ==
+      WithoutWaits(errors[0], 0) ==
       "collective #2, barrier, cannot be done any more: gave up after N s: collective #1, barrier, "
       "waits for rank 1 (h1) to call it");
 }

@@ -70,7 +70,7 @@ TEST_CASE("on_stall=abort ends a job without MPI") {
       {{"DTRUN_TIMEOUT_S", "2"}, {"DTRUN_ON_STALL", "abort"}, {"DTRUN_ENGINE_THREAD", "on"}});
   CHECK(result.exit_code == 76);
   CHECK_THAT(
-      dtrun::testing::WithoutWaits(result.err),
+      dtrun::testing::WithoutWaits(result.err, 2),
       Contains("error: ends the job (on_stall=abort): gave up after N s: "));
 }
 

@@ -86,7 +86,7 @@ TEST_CASE("a Join that meets an all-gather ends with an error at the time limit"
   const CommandResult result = Story("2", "elsewhere", "shm", false, "1");
   CHECK(result.exit_code == 1);
   CHECK_THAT(
-      dtrun::testing::WithoutWaits(result.out),
+      dtrun::testing::WithoutWaits(result.out, 1),
       Contains("gave up after N s: ") && Contains("to call it"));
 }
 

@@ -17,9 +17,17 @@ size_t CountOf(const std::string& text, const std::string& part) {
   return count;
 }
 
-std::string WithoutWaits(const std::string& text) {
-  static const std::regex kWait("(gave up after|waiting for) [0-9]+ s: ");
-  return std::regex_replace(text, kWait, "$1 N s: ");
+std::string WithoutWaits(const std::string& text, int least) {
+  const std::regex wait("(?:gave up after|waiting for) ([0-9]+) s: ");
+  std::string result;
+  auto rest = text.begin();
+  for (std::sregex_iterator match(text.begin(), text.end(), wait), end; match != end; ++match) {
+    const auto& seconds = (*match)[1];
+    result.append(rest, seconds.first);
+    result += std::stoi(seconds.str()) >= least ? "N" : seconds.str();
+    rest = seconds.second;
+  }
+  return result.append(rest, text.end());
 }
 
 }  // namespace dtrun::testing

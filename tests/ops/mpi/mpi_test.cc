@@ -83,7 +83,7 @@ TEST_CASE("ranks that disagree over MPI get an error with the call of each rank 
 TEST_CASE("a rank that gives up names the absent rank and other communicators go on") {
   const CommandResult result = Job(3, "missing");
   CHECK(
-      WithoutWaits(result.out) ==
+      WithoutWaits(result.out, 3) ==
       "gave up after N s: collective #1 of world/2, all_reduce (f32, 500000 elements, sum), waits "
       "for rank 2 to call it\n"
       "gave up after N s: message #1 of world/3, receive (f32, 1 elements, from rank 2), waits for "

@@ -17,7 +17,6 @@ namespace dtrun::testing {
 namespace {
 
 using base::Text;
-using testing::WithoutWaits;
 
 // Checks that the queue still works after an error.
 void ExpectItGoesOn(NamedRank& r) {
@@ -406,7 +405,7 @@ TEST_CASE("a tensor that one rank never submits times out and names the last ten
               NamedWork late = r.AllReduce("x", x);
               const std::string error = ErrorOf(late);
               ExpectEqual(
-                  WithoutWaits(error),
+                  WithoutWaits(error, 1),
                   "4: gave up after N s: tensor 'x', all_reduce (f32[1], sum), submitted by ranks "
                   "0 and 2, "
                   "waits for rank 1; rank 1 submitted 'y' last, all_reduce (f32[2], sum)");
@@ -425,7 +424,7 @@ TEST_CASE("a tensor that one rank never submits times out and names the last ten
           },
           job) == Nothing(3));
   Texts texts = log.texts();
-  for (std::string& text : texts) text = WithoutWaits(text);
+  for (std::string& text : texts) text = WithoutWaits(text, 0);
   CHECK(
       std::count(
           texts.begin(), texts.end(),

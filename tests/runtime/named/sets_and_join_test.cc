@@ -16,7 +16,6 @@ namespace dtrun::testing {
 namespace {
 
 using base::Text;
-using testing::WithoutWaits;
 
 std::vector<int> Every(int first, int step, int size) {
   std::vector<int> ranks;
@@ -414,7 +413,7 @@ TEST_CASE("a join times out and names the absent rank and may be repeated") {
                   ErrorOfCall([&] { static_cast<void>(r.queue.Join()); }),
                   "1: this rank has joined; wait for the join before you submit again");
               ExpectEqual(
-                  WithoutWaits(ErrorOf(join)),
+                  WithoutWaits(ErrorOf(join), 1),
                   "4: gave up after N s: join waits for rank 1; rank 1 submitted 'y' last, "
                   "all_reduce (f32[1], sum)");
             }
@@ -428,7 +427,7 @@ TEST_CASE("a join times out and names the absent rank and may be repeated") {
           },
           job) == Nothing(2));
   Texts texts = log.texts();
-  for (std::string& text : texts) text = WithoutWaits(text);
+  for (std::string& text : texts) text = WithoutWaits(text, 0);
   CHECK(
       std::count(
           texts.begin(), texts.end(),
