@@ -41,7 +41,6 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent/host_ranks.h"
-#include "launcher/agent/rank_streams.h"
 #include "launcher/agent/relay.h"
 #include "launcher/engines/executables.h"
 #include "launcher/engines/mpirun.h"

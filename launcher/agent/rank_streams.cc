@@ -1,5 +1,3 @@
-#include "launcher/agent/rank_streams.h"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "launcher/agent/host_ranks.h"
 #include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {

@@ -14,7 +14,6 @@
 
 #include "base/text.h"
 #include "launcher/cli/option_settings.h"
-#include "launcher/cli/option_table.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/quoting.h"
 

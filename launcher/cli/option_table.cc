@@ -1,7 +1,5 @@
 // Functions that apply one value to Options, then the table of all options.
 
-#include "launcher/cli/option_table.h"
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -12,6 +10,7 @@
 
 #include "base/options.h"
 #include "base/text.h"
+#include "launcher/cli/option_settings.h"
 #include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/networks/network_choice.h"

@@ -1,4 +1,4 @@
-// One thread per host looks at the host (host_look.h). All threads have the same deadline. Then
+// One thread per host looks at the host (host_look.cc). All threads have the same deadline. Then
 // FindingsOf judges the looks, and DoctorText or DoctorJson prints them (diagnosis.h).
 
 #include "launcher/doctor/doctor.h"
@@ -16,9 +16,7 @@
 #include "base/text.h"
 #include "launcher/cli/command_line.h"
 #include "launcher/cli/option_settings.h"
-#include "launcher/cli/option_table.h"
 #include "launcher/doctor/diagnosis.h"
-#include "launcher/doctor/host_look.h"
 #include "launcher/engines/executables.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/plan/job_plan.h"

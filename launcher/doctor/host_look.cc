@@ -1,8 +1,6 @@
 // LookAt gets the real name and port of the host from `ssh -G`, connects to that port, and runs the
 // probe by ssh. A step that fails adds a finding to `reach`.
 
-#include "launcher/doctor/host_look.h"
-
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
@@ -19,6 +17,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/doctor/diagnosis.h"
 #include "launcher/doctor/host_facts.h"
 #include "launcher/support/quoting.h"
 

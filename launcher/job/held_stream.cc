@@ -1,5 +1,3 @@
-#include "launcher/job/held_stream.h"
-
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -8,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "launcher/job/job_holder.h"
 #include "launcher/protocol/job_folder.h"
 
 namespace dtrun::launcher {

@@ -33,7 +33,6 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "launcher/job/held_stream.h"
 #include "launcher/job/job_run.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/support/host_system.h"

@@ -12,12 +12,11 @@
 // A follower receives all blocks again and again until they are complete. In between, a leader may
 // announce hosts from which nothing has come.
 
-#include "ops/hierarchical/call_exchange.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "ops/collective/host_map.h"
+#include "ops/hierarchical/hierarchical_operation.h"
 #include "ops/reduce/reduce.h"
 
 namespace dtrun::ops::hierarchical {

@@ -1,4 +1,4 @@
-// Init has three steps: read the launcher's settings, join the job (joined_job.h), and build the
+// Init has three steps: read the launcher's settings, join the job (joined_job.cc), and build the
 // engine and the communicator of all ranks.
 
 #include "runtime/job/job_context.h"

@@ -4,8 +4,6 @@
 // (parameter servers), or there is a single rank. If dtrun launched the ranks, the launcher's host
 // list has the host of each rank. Otherwise MPI knows the hosts, or the ranks tell each other.
 
-#include "runtime/job/joined_job.h"
-
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -23,6 +21,7 @@
 #include "dtrun/error.h"
 #include "ops/bootstrap/bootstrap.h"
 #include "ops/bootstrap/pmi.h"
+#include "runtime/job/job_context.h"
 #include "runtime/job/join_by_hand.h"
 #include "runtime/job/join_plan.h"
 

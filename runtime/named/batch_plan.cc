@@ -2,9 +2,9 @@
 // A tensor joins the open batch of its way if there is room. Otherwise it opens a new batch, in
 // place of the old one.
 
-#include "runtime/named/batch_plan.h"
-
 #include <algorithm>
+
+#include "runtime/named/batch_transfer.h"
 
 namespace dtrun::runtime::named {
 namespace {

@@ -1,5 +1,3 @@
-#include "runtime/timeline/trace_buffer.h"
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -14,6 +12,7 @@
 
 #include "base/text.h"
 #include "ops/bootstrap/segment.h"
+#include "runtime/timeline/job_timeline.h"
 
 namespace dtrun::runtime {
 namespace {

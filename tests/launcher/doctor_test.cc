@@ -6,7 +6,6 @@
 
 #include "launcher/doctor/diagnosis.h"
 #include "launcher/doctor/host_facts.h"
-#include "launcher/doctor/host_look.h"
 #include "launcher/support/launch_error.h"
 #include "tests/launcher/surroundings.h"
 #include "tests/support/json.h"

@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "launcher/cli/command_line.h"
-#include "launcher/cli/option_table.h"
+#include "launcher/cli/option_settings.h"
 
 namespace dtrun::launcher {
 namespace {
