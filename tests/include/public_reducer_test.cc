@@ -22,12 +22,12 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Runs `rank_main` on `size` ranks with a time limit of 1 s and returns their errors ("" for none).
+// Runs `rank_main` on `size` ranks with a time limit of 4 s and returns their errors ("" for none).
 Texts OnImpatientRanks(int size, const std::function<void(Communicator&)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
     ops::EngineOptions options{.may_spin = false};
-    options.stall_warning = options.timeout = std::chrono::seconds(1);
+    options.stall_warning = options.timeout = std::chrono::seconds(4);
     ops::Engine engine(options, clock, [](auto, const auto&) {});
     const auto shm =
         ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size()));

@@ -125,7 +125,7 @@ TEST_CASE("populated memory is resident and zero and aligned to huge pages") {
 }
 
 TEST_CASE("one warning and the timeout of every waiting rank name the missing ranks") {
-  std::vector<LocalMeeting> meetings = Meetings(5, 1s);
+  std::vector<LocalMeeting> meetings = Meetings(5, 4s);
   std::mutex mutex;
   Texts warnings;
   for (LocalMeeting& meeting : meetings) {
@@ -138,7 +138,7 @@ TEST_CASE("one warning and the timeout of every waiting rank name the missing ra
   const Texts errors =
       RunThreads({meetings[0], meetings[2], meetings[4]}, [](Bootstrap&) { FAIL("joined"); });
   for (const std::string& error : errors)
-    CHECK(error == Code(ErrorCode::kTimeout) + "waited 1 s for ranks 1 and 3 of 5 to call Init");
+    CHECK(error == Code(ErrorCode::kTimeout) + "waited 4 s for ranks 1 and 3 of 5 to call Init");
   CHECK(warnings.size() == 1);
 }
 

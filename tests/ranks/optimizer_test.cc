@@ -83,10 +83,10 @@ TEST_CASE("every rank reports a NaN gradient or a mismatched parameter of one ra
 }
 
 TEST_CASE("a Join that meets an all-gather ends with an error at the time limit") {
-  const CommandResult result = Story("2", "elsewhere", "shm", false, "1");
+  const CommandResult result = Story("2", "elsewhere", "shm", false, "4");
   CHECK(result.exit_code == 1);
   CHECK_THAT(
-      dtrun::testing::WithoutWaits(result.out, 1),
+      dtrun::testing::WithoutWaits(result.out, 4),
       Contains("gave up after N s: ") && Contains("to call it"));
 }
 

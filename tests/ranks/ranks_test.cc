@@ -165,20 +165,20 @@ TEST_CASE("ranks that give up waiting name the rank that did not come") {
   const auto start = std::chrono::steady_clock::now();
   const CommandResult never =
       Job("3", {"tests/ranks/misbehave", "never"},
-          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "1"}});
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "4"}});
   const std::string text =
       ": 4: gave up after N s: collective #1, barrier, waits for rank 1 to call it";
   // The first rank that gives up may end the job before the other rank prints.
-  const std::string out = WithoutWaits(never.out, 1);
+  const std::string out = WithoutWaits(never.out, 4);
   CHECK((out.find("0" + text) == 0 || out.find("2" + text) == 0));
   CHECK(never.exit_code == 76);
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));  // rank 1 sleeps 30
 
   const CommandResult message =
       Job("2", {"tests/ranks/misbehave", "no_receive"},
-          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "1"}});
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "4"}});
   CHECK(
-      WithoutWaits(message.out, 1)
+      WithoutWaits(message.out, 4)
           .find("0: 4: gave up after N s: message #1, send (f32, 10000000 elements, to rank 1)") ==
       0);
 }

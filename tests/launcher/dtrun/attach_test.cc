@@ -16,8 +16,10 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Rank 0 ends last, with code 7.
-const std::string kEnd = "echo end; [ $RANK = 1 ] || { sleep 0.5; exit 7; }";
+// Rank 0 ends last, with code 7, when rank 1 has said all.
+const std::string kEnd =
+    "echo end; [ $RANK = 0 ] || { touch $TMPDIR/said; exit 0; }; "
+    "until [ -e $TMPDIR/said ]; do sleep 0.02; done; sleep 0.5; exit 7";
 
 // A job of two ranks. Each says "begin", waits for the file "go", and runs `script`.
 struct HeldJob {

@@ -281,7 +281,7 @@ TEST_CASE("the user's next job removes the files of a job with a killed dtrun an
   Subprocess running(test.Line({"-np", "1", "sh", "-c", "echo up; exec sleep 60"}));
   REQUIRE(running.WaitForLines(1));
   const CommandResult killed =
-      test.RunScript(1, kKillKeeper + "sleep 0.5; kill -KILL $dtrun; sleep 60");
+      test.RunScript(1, kKillKeeper + "sleep 2; kill -KILL $dtrun; sleep 60");
   const std::string memory = killed.out.substr(0, killed.out.find('\n'));
   CHECK(killed.exit_code == 137);
   CHECK(test.temp.Entries().size() == 2);

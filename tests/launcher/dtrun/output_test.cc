@@ -213,9 +213,11 @@ TEST_CASE("the last lines of the failed rank are repeated if other output has hi
   const std::string others = GENERATE("1 5", "1 50");
   const CommandResult result = test.RunScript(
       2,
-      "[ $OMPI_COMM_WORLD_RANK = 1 ] && { echo no such layer >&2; sleep 0.5; exit 4; }; "
-      "sleep 0.2; seq " +
-          others + " >&2; sleep 600");
+      "until_made() { until [ -e $TMPDIR/$1 ]; do sleep 0.02; done; sleep 0.5; }; "
+      "[ $OMPI_COMM_WORLD_RANK = 1 ] && "
+      "{ echo no such layer >&2; touch $TMPDIR/first; until_made second; exit 4; }; "
+      "until_made first; seq " +
+          others + " >&2; touch $TMPDIR/second; sleep 600");
   CHECK(result.exit_code == 4);
   CHECK_THAT(
       result.err, Catch::Contains(

@@ -654,7 +654,7 @@ TEST_CASE("a rank that stalls while it reads data is not reported as damaged dat
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const CommandResult result = Run(UnderDtrun(
-      2, {"--stall-timeout", "1", "sh", "-c",
+      2, {"--stall-timeout", "4", "sh", "-c",
           "program=models/cnn_fmnist; [ $RANK = 1 ] && program=tests/models/programs/"
           "stalled_reader; exec $program --threads 1 --batch-size 4 --data-dir " +
               folder.path()}));
