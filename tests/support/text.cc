@@ -17,7 +17,8 @@ size_t CountOf(const std::string& text, const std::string& part) {
   return count;
 }
 
-// Without std::regex: making one changes a cache of the locale that all threads share.
+// Copies the text. Behind the words that begin a wait, N replaces its seconds. Without std::regex:
+// making one changes a cache of the locale that all threads share.
 std::string WithoutWaits(const std::string& text, int least) {
   const std::string before[] = {"gave up after ", "waiting for "};
   std::string result;

@@ -33,7 +33,7 @@
 #include "tests/support/subprocess.h"
 
 // The thread sanitizer does not see how oneDNN's cache of primitives orders the threads that share
-// an entry, because the library is not instrumented. It reads this where it is part of the program.
+// an entry, because the library is not instrumented. The sanitizer calls this function by its name.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions() {
   return "race:libdnnl.so";
 }
