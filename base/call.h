@@ -39,8 +39,8 @@ struct CollectiveTraits {
     kMeet,           ///< has no data
     kSendOrReceive,  ///< is one side of a message
   };
-  /// Ranks that have an input or an output.
-  enum class Ranks : uint8_t { kNone, kAll, kRoot, kAllButRoot };
+  /// Ranks that have an input or an output: one bit for the root, one for the other ranks.
+  enum class Ranks : uint8_t { kNone = 0, kRoot = 1, kAllButRoot = 2, kAll = kRoot | kAllButRoot };
   /// The content of an input or an output.
   enum class Layout : uint8_t {
     kWhole,   ///< the same number of elements on every rank that has one
@@ -98,6 +98,13 @@ static_assert(IsInOrder());
 constexpr const CollectiveTraits& TraitsOf(CollectiveKind kind) {
   const auto i = static_cast<size_t>(kind);
   return i < std::size(internal::kTraits) ? internal::kTraits[i] : internal::kUnknown;
+}
+
+/// Whether the root is one of `ranks`, or whether the other ranks are.
+constexpr bool Contains(CollectiveTraits::Ranks ranks, bool root) {
+  using Ranks = CollectiveTraits::Ranks;
+  const Ranks wanted = root ? Ranks::kRoot : Ranks::kAllButRoot;
+  return (static_cast<unsigned>(ranks) & static_cast<unsigned>(wanted)) != 0;
 }
 
 /// "all_reduce" and so on.

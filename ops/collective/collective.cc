@@ -14,6 +14,7 @@
 namespace dtrun::ops {
 namespace {
 
+using base::Contains;
 using base::HasRoot;
 using base::IsMessage;
 using base::Text;
@@ -21,20 +22,10 @@ using base::TraitsOf;
 using Layout = base::CollectiveTraits::Layout;
 using Ranks = base::CollectiveTraits::Ranks;
 
-bool Contains(Ranks ranks, bool is_root) {
-  switch (ranks) {
-    case Ranks::kNone: return false;
-    case Ranks::kAll: return true;
-    case Ranks::kRoot: return is_root;
-    case Ranks::kAllButRoot: return !is_root;
-  }
-  return false;
-}
-
 // True for scatter: only the root has the parts of all ranks. Its calls count the elements of a
 // part.
-bool DealsRootsParts(CollectiveKind kind) {
-  return TraitsOf(kind).input == Layout::kByRank && TraitsOf(kind).inputs == Ranks::kRoot;
+bool DealsRootsParts(const base::CollectiveTraits& traits) {
+  return traits.input == Layout::kByRank && traits.inputs == Ranks::kRoot;
 }
 
 // True if each rank owns a part of the result.
@@ -303,14 +294,6 @@ Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
   return counts;
 }
 
-bool UsesInput(const Collective& collective, int rank) {
-  return Contains(TraitsOf(collective.kind).inputs, rank == collective.root);
-}
-
-bool UsesOutput(const Collective& collective, int rank) {
-  return Contains(TraitsOf(collective.kind).outputs, rank == collective.root);
-}
-
 Range SentTo(const Collective& collective, int rank, int size, int destination) {
   if (!UsesInput(collective, rank) || !UsesOutput(collective, destination)) return {};
   const Range whole = {0, collective.input.count};
@@ -359,7 +342,7 @@ void CheckArguments(const Collective& collective, int rank, int size) {
 Call CallOf(const Collective& c, int rank) {
   const Buffer& typed = Typed(c, rank);
   Call call{};
-  call.count = DealsRootsParts(c.kind) ? c.output.count : typed.count;
+  call.count = DealsRootsParts(TraitsOf(c.kind)) ? c.output.count : typed.count;
   call.before = c.scale.before;
   call.after = c.scale.after;
   call.root = c.root;
@@ -381,30 +364,30 @@ std::string NameOperation(const Call& call, uint64_t sequence, const Members& me
 
 // The elements of one part, if no table gives the number.
 uint64_t Calls::PartOf(const Call& call) const {
-  const bool whole = traits().input == Layout::kByRank && !DealsRootsParts(kind());
+  const bool whole = traits_.input == Layout::kByRank && !DealsRootsParts(traits_);
   return whole ? call.count / static_cast<uint64_t>(size_) : call.count;
 }
 
 // True if data goes from `source` to `destination`. A root also sends to itself, but a backend may
 // leave that part in place.
 bool Calls::Move(int source, int destination) const {
-  if (traits().does != base::CollectiveTraits::Does::kMove) return false;
-  const bool to_root = traits().outputs == Ranks::kRoot;
-  return Contains(traits().inputs, source == at(source).call->root) &&
+  if (traits_.does != base::CollectiveTraits::Does::kMove) return false;
+  const bool to_root = traits_.outputs == Ranks::kRoot;
+  return Contains(traits_.inputs, source == at(source).call->root) &&
          (!to_root || destination == at(source).call->root);
 }
 
 uint64_t Calls::Sends(int source, int destination) const {
   if (!Move(source, destination)) return 0;
   const Called& called = at(source);
-  const bool listed = traits().input == Layout::kByRank && called.sends != nullptr;
+  const bool listed = traits_.input == Layout::kByRank && called.sends != nullptr;
   return listed ? called.sends[destination] : PartOf(*called.call);
 }
 
 uint64_t Calls::Receives(int source, int destination) const {
   if (!Move(source, destination)) return 0;
   const Called& called = at(destination);
-  const bool listed = traits().output == Layout::kByRank && called.receives != nullptr;
+  const bool listed = traits_.output == Layout::kByRank && called.receives != nullptr;
   return listed ? called.receives[source] : PartOf(*called.call);
 }
 
@@ -427,7 +410,7 @@ bool Calls::SameArguments() const {
   if (!same) return false;
   const bool tables = HaveTables();
   const bool one_count = !tables || Combines(kind()) ||
-                         (traits().input == Layout::kWhole && traits().output == Layout::kWhole);
+                         (traits_.input == Layout::kWhole && traits_.output == Layout::kWhole);
   if (one_count && !same_count) return false;
   if (!tables || !HasShares(kind())) return true;
   for (int r = 0; r < size_; ++r) {
@@ -471,7 +454,7 @@ std::string Calls::Disagreement(const Members& members) const {
         const uint64_t expected = Receives(source, destination);
         if (sent == expected) continue;
         return Text(
-            NameOf(kind()), ": ", members.List({source}), " sends ", sent, " elements to ",
+            traits_.name, ": ", members.List({source}), " sends ", sent, " elements to ",
             members.List({destination}), ", which expects ", expected);
       }
     }
@@ -487,7 +470,7 @@ std::string Calls::Disagreement(const Members& members) const {
 
 Range Calls::InInput(int source, int destination) const {
   Range range{0, Sends(source, destination)};
-  if (traits().input == Layout::kByRank) {
+  if (traits_.input == Layout::kByRank) {
     if (at(source).sends == nullptr) {
       range.begin = range.count * static_cast<uint64_t>(destination);
     } else {
@@ -499,7 +482,7 @@ Range Calls::InInput(int source, int destination) const {
 
 Range Calls::InOutput(int source, int destination) const {
   Range range{0, Receives(source, destination)};
-  if (traits().output == Layout::kByRank) {
+  if (traits_.output == Layout::kByRank) {
     if (at(destination).receives == nullptr) {
       range.begin = range.count * static_cast<uint64_t>(source);
     } else {
@@ -525,7 +508,7 @@ uint64_t Calls::InputCount(int rank) const {
   if (Combines(kind())) return called.call->count;
   // The root gets a part in each kind. Without tables, all parts are equal.
   const uint64_t to_root = Sends(rank, called.call->root);
-  if (traits().input != Layout::kByRank) return to_root;
+  if (traits_.input != Layout::kByRank) return to_root;
   if (called.sends == nullptr) return to_root * static_cast<uint64_t>(size_);
   uint64_t sum = 0;
   for (int d = 0; d < size_; ++d) sum += Sends(rank, d);
@@ -535,8 +518,8 @@ uint64_t Calls::InputCount(int rank) const {
 uint64_t Calls::OutputCount(int rank) const {
   if (Combines(kind())) {
     const Call& call = *at(rank).call;
-    if (!Contains(traits().outputs, rank == call.root)) return 0;
-    return traits().output == Layout::kPart ? Share(rank).count : call.count;
+    if (!Contains(traits_.outputs, rank == call.root)) return 0;
+    return traits_.output == Layout::kPart ? Share(rank).count : call.count;
   }
   uint64_t sum = 0;
   for (int s = 0; s < size_; ++s) sum += Receives(s, rank);

@@ -85,8 +85,12 @@ void DropIgnoredCounts(Collective& collective, int rank);
 void CheckArguments(const Collective& collective, int rank, int size);
 
 /// True if rank `rank` has an input, or an output.
-bool UsesInput(const Collective& collective, int rank);
-bool UsesOutput(const Collective& collective, int rank);
+inline bool UsesInput(const Collective& collective, int rank) {
+  return base::Contains(base::TraitsOf(collective.kind).inputs, rank == collective.root);
+}
+inline bool UsesOutput(const Collective& collective, int rank) {
+  return base::Contains(base::TraitsOf(collective.kind).outputs, rank == collective.root);
+}
 
 /// The GPU on which the buffers of rank `rank` lie. Negative: host memory. For checked collectives.
 int DeviceOf(const Collective& collective, int rank);
@@ -130,8 +134,12 @@ struct Called {
 /// The calls of all ranks. Decides if they agree, and which elements go where.
 class Calls {
  public:
-  /// `by_rank` outlives this object.
-  Calls(const Called* by_rank, int size) : by_rank_(by_rank), size_(size) {}
+  /// `by_rank` outlives this object. Its entries may be replaced, but the first entry has a call
+  /// from the start. Until Agree() returned true, the kind of that call is assumed for all ranks.
+  Calls(const Called* by_rank, int size)
+      : by_rank_(by_rank),
+        size_(size),
+        traits_(base::TraitsOf(static_cast<CollectiveKind>(by_rank[0].call->kind))) {}
 
   /// True if all ranks made the same call and every rank expects the counts that the others send.
   bool Agree() const;
@@ -157,12 +165,12 @@ class Calls {
   bool HaveTables() const;
   bool SameArguments() const;
   std::map<std::string, std::vector<int>> Descriptions(bool exactly) const;
-  CollectiveKind kind() const { return static_cast<CollectiveKind>(by_rank_[0].call->kind); }
-  const base::CollectiveTraits& traits() const { return base::TraitsOf(kind()); }
+  CollectiveKind kind() const { return traits_.kind; }
   const Called& at(int rank) const { return by_rank_[rank]; }
 
   const Called* by_rank_;
   int size_;
+  const base::CollectiveTraits& traits_;
 };
 
 }  // namespace dtrun::ops
