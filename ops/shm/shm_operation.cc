@@ -104,7 +104,9 @@ Meeting::Meeting(
           .scale = collective_.scale},
       call_(call),
       called_(group_->size(), Called{.call = &call_}),
-      calls_(called_.data(), group_->size()) {}
+      calls_(called_.data(), group_->size()),
+      inputs_(group_->size(), nullptr),
+      outputs_(group_->size(), nullptr) {}
 
 void Meeting::Post() {
   const Layout& layout = group_->layout();
@@ -199,10 +201,8 @@ bool Meeting::OutputsMapped() const {
 void Meeting::Reach() {
   for (int r = 0; r < size(); ++r) {
     const bool own = r == rank();
-    inputs_.push_back(
-        own ? static_cast<char*>(collective_.input.data) : Reach(r, posting(r).input));
-    outputs_.push_back(
-        own ? static_cast<char*>(collective_.output.data) : Reach(r, posting(r).output));
+    inputs_[r] = own ? static_cast<char*>(collective_.input.data) : Reach(r, posting(r).input);
+    outputs_[r] = own ? static_cast<char*>(collective_.output.data) : Reach(r, posting(r).output);
   }
 }
 

@@ -24,7 +24,9 @@ class PerRank {
   }
 
   T* data() { return many_.empty() ? few_.data() : many_.data(); }
+  const T* data() const { return many_.empty() ? few_.data() : many_.data(); }
   T& operator[](int rank) { return data()[rank]; }
+  const T& operator[](int rank) const { return data()[rank]; }
 
  private:
   static constexpr int kFew = 8;
@@ -77,8 +79,8 @@ class Meeting {
   /// Finds the addresses of the peers' buffers in this process.
   void Reach();
   /// Null if the buffer of a peer is private. This rank can always reach its own.
-  char* input(int rank) const { return inputs_[static_cast<size_t>(rank)]; }
-  char* output(int rank) const { return outputs_[static_cast<size_t>(rank)]; }
+  char* input(int rank) const { return inputs_[rank]; }
+  char* output(int rank) const { return outputs_[rank]; }
 
  private:
   uint64_t Bytes(const Buffer& buffer) const { return buffer.count * element_; }
@@ -94,7 +96,7 @@ class Meeting {
   PerRank<Called> called_;
   Calls calls_;
   std::vector<std::shared_ptr<const Region>> regions_;  // kept mapped until the end
-  std::vector<char*> inputs_, outputs_;
+  PerRank<char*> inputs_, outputs_;
 };
 
 inline uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }

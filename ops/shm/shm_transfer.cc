@@ -13,6 +13,7 @@
 //                   and it belongs to the source.
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/shm/shm_layout.h"
 #include "ops/shm/shm_operation.h"
@@ -28,19 +29,12 @@ constexpr uint64_t kMostChunks = 1 << 20;
 
 class DirectTransfer : public Transfer {
  public:
-  explicit DirectTransfer(Meeting& meeting) : m_(meeting) {}
+  explicit DirectTransfer(Meeting& meeting) : m_(meeting), chunks_(meeting.size(), 0) {}
 
   Operation::Progress Advance() override {
-    TaggedCounter& finished = m_.group().layout().finished(m_.sequence());
-    bool advanced = false;
-    for (int i = 0; i < m_.size(); ++i) {
-      const int owner = (m_.rank() + i) % m_.size();
-      if (owner != m_.rank() && !Shared(owner)) continue;
-      const uint64_t ran = RunChunksOf(owner);
-      if (ran == 0) continue;
-      advanced = true;
-      if (finished.Add(m_.sequence(), ran) == total_) m_.group().RingPeers();
-    }
+    // RunChunks leaves no chunk untaken, so a rank that comes back only waits.
+    const bool advanced = !std::exchange(all_taken_, true) && RunChunks();
+    const TaggedCounter& finished = m_.group().layout().finished(m_.sequence());
     if (total_ == 0 || finished.Reached(m_.sequence(), total_)) return Operation::Progress::kDone;
     return advanced ? Operation::Progress::kSome : Operation::Progress::kNone;
   }
@@ -48,7 +42,10 @@ class DirectTransfer : public Transfer {
  protected:
   /// Call it when the chunks are planned.
   void CountChunks() {
-    for (int r = 0; r < m_.size(); ++r) total_ += ChunksOf(r);
+    for (int r = 0; r < m_.size(); ++r) {
+      chunks_[r] = ChunksOf(r);
+      total_ += chunks_[r];
+    }
   }
 
   virtual uint64_t ChunksOf(int owner) const = 0;
@@ -59,9 +56,25 @@ class DirectTransfer : public Transfer {
   Meeting& m_;
 
  private:
+  // Takes and runs chunks of this rank and of the ranks that share theirs, until none is left to
+  // take. Returns false if the others had taken them all.
+  bool RunChunks() {
+    TaggedCounter& finished = m_.group().layout().finished(m_.sequence());
+    bool ran_any = false;
+    for (int i = 0; i < m_.size(); ++i) {
+      const int owner = (m_.rank() + i) % m_.size();
+      if (owner != m_.rank() && !Shared(owner)) continue;
+      const uint64_t ran = RunChunksOf(owner);
+      if (ran == 0) continue;
+      ran_any = true;
+      if (finished.Add(m_.sequence(), ran) == total_) m_.group().RingPeers();
+    }
+    return ran_any;
+  }
+
   uint64_t RunChunksOf(int owner) {
     TaggedCounter& taken = m_.group().layout().taken(m_.sequence(), owner);
-    const uint64_t chunks = ChunksOf(owner);
+    const uint64_t chunks = chunks_[owner];
     uint64_t ran = 0;
     for (uint64_t chunk; (chunk = taken.Take(m_.sequence(), chunks)) < chunks; ++ran) {
       RunChunk(owner, chunk);
@@ -69,7 +82,9 @@ class DirectTransfer : public Transfer {
     return ran;
   }
 
+  PerRank<uint64_t> chunks_;  // by owner
   uint64_t total_ = 0;
+  bool all_taken_ = false;
 };
 
 class DirectReduction : public DirectTransfer {
@@ -77,11 +92,14 @@ class DirectReduction : public DirectTransfer {
   explicit DirectReduction(Meeting& meeting)
       : DirectTransfer(meeting),
         outputs_mapped_(meeting.OutputsMapped()),
-        arithmetic_(meeting.arithmetic()) {
+        arithmetic_(meeting.arithmetic()),
+        shares_(meeting.size(), Range{}),
+        inputs_(meeting.size(), nullptr),
+        outputs_(meeting.size(), nullptr) {
     uint64_t largest = 0;
     for (int r = 0; r < m_.size(); ++r) {
-      shares_.push_back(ShareOf(r));
-      largest = std::max(largest, shares_.back().count);
+      shares_[r] = ShareOf(r);
+      largest = std::max(largest, shares_[r].count);
     }
     // The largest share decides the size of the chunks, which is the same for all shares.
     const uint64_t chunks = std::clamp<uint64_t>(
@@ -94,32 +112,32 @@ class DirectReduction : public DirectTransfer {
 
  protected:
   uint64_t ChunksOf(int owner) const override {
-    return DivideUp(shares_[static_cast<size_t>(owner)].count, chunk_elements_);
+    return DivideUp(shares_[owner].count, chunk_elements_);
   }
   bool Shared(int) const override { return outputs_mapped_; }
 
   void RunChunk(int owner, uint64_t chunk) override {
-    const Range& share = shares_[static_cast<size_t>(owner)];
+    const Range& share = shares_[owner];
     const uint64_t first = chunk * chunk_elements_;
     const uint64_t count = std::min(chunk_elements_, share.count - first);
     const uint64_t element = m_.element();
-    inputs_.clear();
-    outputs_.clear();
     for (int r = 0; r < m_.size(); ++r) {
-      inputs_.push_back(m_.input(r) + (share.begin + first) * element);
+      inputs_[r] = m_.input(r) + (share.begin + first) * element;
     }
+    int outputs = 1;
     if (m_.kind() == CollectiveKind::kAllReduce) {
-      for (int r = 0; r < m_.size(); ++r) {
-        outputs_.push_back(m_.output(r) + (share.begin + first) * element);
+      outputs = m_.size();
+      for (int r = 0; r < outputs; ++r) {
+        outputs_[r] = m_.output(r) + (share.begin + first) * element;
       }
     } else if (m_.kind() == CollectiveKind::kReduce) {
-      outputs_.push_back(m_.output(m_.collective().root) + (share.begin + first) * element);
+      outputs_[0] = m_.output(m_.collective().root) + (share.begin + first) * element;
     } else {
-      outputs_.push_back(m_.output(owner) + first * element);
+      outputs_[0] = m_.output(owner) + first * element;
     }
     Reduce(
-        inputs_.data(), m_.size(), outputs_.data(), static_cast<int>(outputs_.size()), count,
-        m_.collective().input.dtype, arithmetic_);
+        inputs_.data(), m_.size(), outputs_.data(), outputs, count, m_.collective().input.dtype,
+        arithmetic_);
   }
 
  private:
@@ -137,10 +155,10 @@ class DirectReduction : public DirectTransfer {
 
   bool outputs_mapped_;
   Arithmetic arithmetic_;
-  std::vector<Range> shares_;
+  PerRank<Range> shares_;
   uint64_t chunk_elements_ = 0;
-  std::vector<const void*> inputs_;
-  std::vector<void*> outputs_;
+  PerRank<const void*> inputs_;
+  PerRank<void*> outputs_;
 };
 
 class DirectMove : public DirectTransfer {
