@@ -37,7 +37,7 @@ TEST_CASE("every launcher keeps the same promises") {
       Engine{
           "qrsh", 15,
           "tests/multihost/with_grid_engine h1:2 h2:2 -- qsub -sync y -cwd -j y -o /run/out -pe "
-          "spread 4 -masterq all.q@h1 $suite qrsh h2 'h1 h2' >/run/log && cat /run/out"});
+          "spread 4 $suite qrsh h2 'h1 h2' >/run/log && cat /run/out"});
   std::string open_mpi_5;
   if (Contains("Open MPI 5").match(name)) {
     open_mpi_5 = FullFolder("mpi/open_mpi");

@@ -26,15 +26,13 @@ bool NoGridEngine() {
 }
 
 // Shell functions. `submit SLOTS COMMAND` submits a job script and prints the job's number, `ended
-// JOB` waits for its end and prints its output and exit code. In a job, ssh fails. Grid Engine runs
-// the script on the host with the least load, or on $start.
+// JOB` waits for its end and prints its output and exit code. In a job, ssh fails.
 const std::string kJobShell =
     kBlockSsh + kLeft +
     "submit() { slots=$1; shift; "
     "printf '#!/bin/bash\\nexport OMPI_ALLOW_RUN_AS_ROOT=1 PATH=/run/no_ssh:%s\\n%s\\necho code "
     "$?\\n' \"$PATH\" \"$*\" "
-    ">/run/job; qsub -terse -cwd -j y -o /run/out -pe spread $slots "
-    "${start:+-masterq all.q@$start} /run/job; }; "
+    ">/run/job; qsub -terse -cwd -j y -o /run/out -pe spread $slots /run/job; }; "
     "ended() { while qstat -j $1 >/dev/null 2>&1; do sleep 0.1; done; cat /run/out; }; ";
 
 TEST_CASE("a job of Grid Engine starts ranks on all its hosts through qrsh, without ssh and MPI") {
@@ -50,7 +48,6 @@ TEST_CASE("the slots that Grid Engine has granted are the ranks of the job") {
   if (NoGridEngine()) return;
   const CommandResult result = InGridEngine(
       kJobShell +
-          "start=h1; "
           "ended $(submit 3 \"launcher/dtrun --launcher qrsh --tag none sh -c 'echo \\$RANK of "
           "\\$WORLD_SIZE on \\$(hostname)' | sort\")",
       {"h1:1", "h2:3"});
@@ -62,7 +59,6 @@ TEST_CASE("under Grid Engine a killed rank is named and the job ends with its co
   if (NoGridEngine()) return;
   const CommandResult result = InGridEngine(
       kJobShell +
-      "start=h1; "
       "ended $(submit 4 \"launcher/dtrun --launcher qrsh sh -c '[ \\$RANK = 3 ] && kill -9 \\$\\$; "
       "sleep 60'\"); soon_none");
   CAPTURE(result.err);
